@@ -1,0 +1,113 @@
+"""Fulfilment: one Pod's worth of tasks of one order, placed on one target in one cycle; and what became of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.model.object import Object, Part
+from controlplane.model.quantity import Number
+
+
+class TaskRef(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of one task."""
+
+    job: str
+    index: int
+    attempt: int
+
+
+class TaskSpec(Part, kw_only=True):
+    """What a joblet needs to run the tasks of one job. `environment` holds the job's env and its resources."""
+
+    command: tuple[str, ...] = ()
+    image: str = ""
+    environment: dict[str, str] = {}
+    requests: dict[str, Number] = {}
+    time_limit: Number | None = None
+
+
+class Fulfilment(Object, tag="Fulfilment", kw_only=True):
+    """`desired/<target>/<id>`: all that a joblet follows. `holds` are the unique resources claimed for it."""
+
+    id: str
+    epoch: int
+    cycle: int
+    order: str
+    target: str
+    tasks: tuple[TaskRef, ...]
+    jobs: dict[str, TaskSpec] = {}
+    requests: dict[str, Number] = {}
+    holds: tuple[str, ...] = ()
+    want: str = "run"
+    reason: str = ""
+    created: str = ""
+
+
+class ObservedTask(Part, kw_only=True):
+    """What the joblet saw of one attempt. Phases: Starting, Running, Succeeded, Failed, Cancelled."""
+
+    job: str
+    index: int
+    attempt: int
+    phase: str
+    percent: int | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    artefacts: tuple[str, ...] = ()
+    started: str = ""
+    finished: str = ""
+
+
+class Observed(Object, tag="Observed", kw_only=True):
+    """`inventory/<target>/<id>`. `report` counts the reports of this fulfilment, so that a repeated one is known."""
+
+    id: str
+    target: str
+    session: str
+    report: int
+    phase: str
+    tasks: tuple[ObservedTask, ...]
+    observed: str = ""
+
+
+class EndedTask(Part, kw_only=True):
+    """How one attempt ended and what the policy decided: done, retry, fail or cancel."""
+
+    job: str
+    index: int
+    attempt: int
+    phase: str
+    decision: str
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    percent: int | None = None
+    artefacts: tuple[str, ...] = ()
+    started: str = ""
+    finished: str = ""
+    not_before: str | None = None
+
+
+class Ended(Object, tag="Ended", kw_only=True):
+    """`status/ended/<order>/<fulfilment>`: written in the transaction that releases the fulfilment."""
+
+    id: str
+    order: str
+    target: str
+    epoch: int
+    cycle: int
+    tasks: tuple[EndedTask, ...]
+    ended: str
+    claims_kept: tuple[str, ...] = ()
+
+
+class Claim(Object, tag="Claim", kw_only=True):
+    """`claims/<resource>`. `release_after` is set when its target was lost: the claim outlives the fulfilment."""
+
+    resource: str
+    fulfilment: str
+    order: str
+    target: str
+    epoch: int
+    release_after: str | None = None

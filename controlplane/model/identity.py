@@ -1,0 +1,68 @@
+"""Identities: ULIDs, 26 characters that sort by time and stand for 16 bytes.
+
+48 bits of milliseconds since 1970, then 80 bits of chance, in Crockford's base 32. A `Mint` makes them so that two
+identities from one mint always sort in the order in which they were made, also within one millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from controlplane.model.errors import Invalid
+
+LENGTH = 26
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUES = {character: value for value, character in enumerate(_ALPHABET)}
+_CHANCE_BITS = 80
+_MAX_MILLISECONDS = (1 << 48) - 1
+
+
+def from_bytes(raw: bytes) -> str:
+    if len(raw) != 16:
+        raise Invalid("id", f"must be 16 bytes, not {len(raw)}")
+    number = int.from_bytes(raw, "big")
+    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def to_bytes(identity: str) -> bytes:
+    return _number(identity, "id").to_bytes(16, "big")
+
+
+def milliseconds(identity: str) -> int:
+    """When the identity was made, in milliseconds since 1970."""
+    return _number(identity, "id") >> _CHANCE_BITS
+
+
+def check(identity: str, *, field: str = "id") -> str:
+    """The identity itself, or Invalid when it is not a ULID in its one canonical spelling."""
+    _number(identity, field)
+    return identity
+
+
+def _number(identity: str, field: str) -> int:
+    if len(identity) != LENGTH:
+        raise Invalid(field, f"must be a ULID of {LENGTH} characters, not {len(identity)}")
+    number = 0
+    for character in identity:
+        value = _VALUES.get(character)
+        if value is None:
+            raise Invalid(field, f"must be a ULID in upper-case Crockford base 32; {character!r} is not part of it")
+        number = number << 5 | value
+    if number >> 128:
+        raise Invalid(field, "must be a ULID not above 7ZZZZZZZZZZZZZZZZZZZZZZZZZ")
+    return number
+
+
+class Mint:
+    """Makes identities that increase strictly; time and chance are passed in."""
+
+    def __init__(self, milliseconds: Callable[[], int], chance: Callable[[int], bytes]) -> None:
+        self._milliseconds = milliseconds
+        self._chance = chance
+        self._last = 0
+
+    def make(self) -> str:
+        now = min(self._milliseconds(), _MAX_MILLISECONDS)
+        fresh = now << _CHANCE_BITS | int.from_bytes(self._chance(10), "big") >> 1
+        self._last = fresh if fresh > self._last else self._last + 1
+        return from_bytes(self._last.to_bytes(16, "big"))

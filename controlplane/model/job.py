@@ -1,0 +1,58 @@
+"""Job: a definition of work. Field for field what a user may write; `None` means "not said"."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from controlplane.model.object import Named, Part
+from controlplane.model.quantity import Number
+
+
+class Constraint(Part, kw_only=True):
+    label: str = ""
+    op: str = "In"
+    values: tuple[str, ...] = ()
+    weight: Number | None = None
+
+
+class Constraints(Part, kw_only=True):
+    hard: tuple[Constraint, ...] = ()
+    soft: tuple[Constraint, ...] = ()
+
+
+class FailureMatch(Part, kw_only=True):
+    exit_codes: tuple[int, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+class FailurePolicy(Part, kw_only=True):
+    on: FailureMatch | None = None
+    action: str = "fail"
+    limit: int | None = None
+    backoff: Number | None = None
+    elsewhere: bool = False
+
+
+class Job(Named, tag="Job", kw_only=True):
+    image: str = ""
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    requests: dict[str, Number] | None = None
+    time_limit: Number | None = None
+    target_policy: str | None = None
+    drivers: tuple[str, ...] = ()
+    constraints: Constraints | None = None
+    affinity: tuple[Constraint, ...] = ()
+    anti_affinity: tuple[Constraint, ...] = ()
+    spread: str | None = None
+    region: str = ""
+    prefer: tuple[tuple[str, ...], ...] = ()
+    exclusive: bool = False
+    class_: str = field(default="", name="class")
+    hurt_by: tuple[str, ...] = ()
+    preemptible: bool = False
+    resources: tuple[str, ...] = ()
+    failure_policies: tuple[FailurePolicy, ...] = ()
+    work: Number | None = None
+    min_chunk: Number | None = None
+    max_chunks: int | None = None

@@ -1,0 +1,55 @@
+"""Candidate, Term, Cycle: who may lead, who led, and what each cycle did."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.model.object import Object
+
+
+class Candidate(Object, tag="Candidate", kw_only=True):
+    """`election/<lease-hex>`. `incarnation` is one process's life; `proclaimed` counts its own rewrites."""
+
+    id: str
+    incarnation: str
+    grpc: str
+    http: str
+    pulse: str
+    pid: int
+    version: str
+    proclaimed: int = 0
+
+
+class TermEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How the term before ended: stepped-down, pulse-closed, pulse-silent, lease-gone, or first when there was none."""
+
+    epoch: int
+    how: str
+    incarnation: str = ""
+
+
+class Term(Object, tag="Term", omit_defaults=False, kw_only=True):
+    epoch: int
+    id: str
+    incarnation: str = ""
+    since: str
+    grpc: str = ""
+    http: str = ""
+    ended: TermEnd | None = None
+
+
+class Cycle(Object, tag="Cycle", omit_defaults=False, kw_only=True):
+    """One cycle with all inputs that a replay needs. `n` goes on counting across terms."""
+
+    epoch: int
+    n: int
+    revision: int
+    now: str
+    seed: int
+    settings_digest: str
+    engine: str
+    considered: int
+    placed: int
+    refused: dict[str, int] = {}
+    seconds: float
+    hash: str

@@ -1,0 +1,24 @@
+"""What all stored objects share: frozen, compact JSON with `kind` first, unknown fields ignored when read."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A piece of an object: no kind of its own."""
+
+
+class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """One value in etcd. Fields that equal their default are left out of the JSON."""
+
+
+class Named(Object, kw_only=True):
+    """A config object that people refer to by its unique name."""
+
+    name: str = ""
+    id: str = ""
+    labels: dict[str, str] = {}
+    owner: str = ""
+    creator: str = ""
+    created: str = ""

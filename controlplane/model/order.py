@@ -1,0 +1,106 @@
+"""Order: the intention to run a packet once, with all that it resolved to when it was submitted.
+
+`resolved` stays encoded: orders of the same packet carry the same bytes, and readers keep one decoded copy per digest.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.model.job import FailurePolicy, Job
+from controlplane.model.object import Object, Part
+from controlplane.model.packet import Packet
+from controlplane.model.quantity import Number
+from controlplane.model.resource import Resource
+
+
+class ResolvedJob(Part, kw_only=True):
+    """One job of the packet as it was at submission; its `name` is unique in the order, `count` tasks run it."""
+
+    job: Job
+    count: int = 1
+    after: tuple[str, ...] = ()
+
+
+class Resolved(Part, kw_only=True):
+    jobs: tuple[ResolvedJob, ...] = ()
+    resources: tuple[Resource, ...] = ()
+    gang: bool = False
+    pack: int = 1
+
+    def task_count(self) -> int:
+        return sum(job.count for job in self.jobs)
+
+
+class OrderRequest(Object, tag="Order", kw_only=True):
+    """An order as a client sends it; nothing is filled in yet."""
+
+    id: str = ""
+    packet: str | Packet = ""
+    priority: int | None = None
+    owner: str = ""
+    creator: str = ""
+    labels: dict[str, str] = {}
+    target_policy: str | None = None
+    deadline: Number | None = None
+    not_before: str | None = None
+    orchestration: str | None = None
+    preempts: bool = False
+    failure_policies: tuple[FailurePolicy, ...] = ()
+
+
+class Order(Object, tag="Order", kw_only=True):
+    """An order as stored. `packet` is the packet's name, empty for an inline one without a name.
+
+    `resolved_digest` names the content of `resolved`; `digest` is that of the request as sent, by which a repeated
+    submit is told from another order with the same identity. `cancel` and `paused` are wishes of the user.
+    """
+
+    id: str
+    packet: str = ""
+    priority: int
+    owner: str = ""
+    creator: str = ""
+    created: str
+    labels: dict[str, str] = {}
+    target_policy: str | None = None
+    deadline: Number | None = None
+    not_before: str | None = None
+    orchestration: str
+    preempts: bool = False
+    failure_policies: tuple[FailurePolicy, ...] = ()
+    cancel: bool = False
+    paused: bool = False
+    tasks_total: int
+    digest: str
+    resolved_digest: str
+    resolved: msgspec.Raw
+
+
+class Reason(Part, kw_only=True):
+    reason: str
+    count: int
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tasks of an order are in each phase. All of them are always written."""
+
+    pending: int = 0
+    placed: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    held: int = 0
+
+
+class OrderStatus(Object, tag="OrderStatus", kw_only=True):
+    """The folded progress of one order (the order fulfilment), written by the leader."""
+
+    order: str
+    epoch: int
+    phase: str
+    counts: Counts
+    percent: int | None = None
+    started: str | None = None
+    finished: str | None = None

@@ -1,0 +1,11 @@
+"""Resource: a key-value pair handed to tasks; a unique one is held by at most one running task at a time."""
+
+from __future__ import annotations
+
+from controlplane.model.object import Named
+
+
+class Resource(Named, tag="Resource", kw_only=True):
+    key: str = ""
+    value: str = ""
+    unique: bool | None = None

@@ -1,0 +1,51 @@
+"""Target: a place that runs tasks; its status as the leader sees it; its live record as its joblet reports it."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from controlplane.model.object import Named, Object, Part
+from controlplane.model.quantity import Number
+
+
+class Window(Part, kw_only=True):
+    days: tuple[str, ...] = ()
+    from_: str = field(default="", name="from")
+    to: str = ""
+    tz: str = "UTC"
+
+
+class Target(Named, tag="Target", kw_only=True):
+    driver: str = ""
+    region: str = ""
+    capacity: dict[str, Number] | None = None
+    max_fulfilments: int | None = None
+    windows: tuple[Window, ...] = ()
+    kubeconfig_secret: str = ""
+    cordoned: bool = False
+    drain: bool = False
+
+
+class TargetStatus(Object, tag="TargetStatus", kw_only=True):
+    target: str
+    epoch: int
+    phase: str
+    reason: str = ""
+    since: str = ""
+    used: dict[str, Number] = {}
+    free: dict[str, Number] = {}
+
+
+class Live(Object, tag="Live", kw_only=True):
+    """A joblet's session. The key's lease is the session; `secret_digest` lets the same joblet come back at once."""
+
+    target: str
+    session: str
+    instance: str
+    secret_digest: str
+    driver: str
+    version: str = ""
+    capacity: dict[str, Number] = {}
+    stats: dict[str, Number] = {}
+    stop_within: Number = 0
+    since: str = ""

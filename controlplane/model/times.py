@@ -1,0 +1,21 @@
+"""Times as the system writes them: RFC 3339 in UTC, milliseconds, `Z`. They stamp records; they decide nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from controlplane.model.errors import Invalid
+
+
+def show(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def parse(text: str, field: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Invalid(field, f"{text!r} is not an RFC 3339 time such as 2026-12-01T00:00:00Z") from None
+    if moment.tzinfo is None:
+        raise Invalid(field, f"{text!r} has no time zone; write Z at its end for UTC")
+    return moment.astimezone(UTC)

@@ -1,0 +1,1 @@
+"""Generated code, model <-> wire, errors <-> status codes."""
