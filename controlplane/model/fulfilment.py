@@ -16,7 +16,7 @@ class TaskRef(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
 
 
-class TaskSpec(Part, kw_only=True):
+class TaskSpec(Part, frozen=True, kw_only=True):
     """What a joblet needs to run the tasks of one job. `environment` holds the job's env and its resources."""
 
     command: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class TaskSpec(Part, kw_only=True):
     time_limit: Number | None = None
 
 
-class Fulfilment(Object, tag="Fulfilment", kw_only=True):
+class Fulfilment(Object, tag="Fulfilment", frozen=True, kw_only=True):
     """`desired/<target>/<id>`: all that a joblet follows. `holds` are the unique resources claimed for it."""
 
     id: str
@@ -43,7 +43,7 @@ class Fulfilment(Object, tag="Fulfilment", kw_only=True):
     created: str = ""
 
 
-class ObservedTask(Part, kw_only=True):
+class ObservedTask(Part, frozen=True, kw_only=True):
     """What the joblet saw of one attempt. Phases: Starting, Running, Succeeded, Failed, Cancelled."""
 
     job: str
@@ -59,7 +59,7 @@ class ObservedTask(Part, kw_only=True):
     finished: str = ""
 
 
-class Observed(Object, tag="Observed", kw_only=True):
+class Observed(Object, tag="Observed", frozen=True, kw_only=True):
     """`inventory/<target>/<id>`. `report` counts the reports of this fulfilment, so that a repeated one is known."""
 
     id: str
@@ -71,7 +71,7 @@ class Observed(Object, tag="Observed", kw_only=True):
     observed: str = ""
 
 
-class EndedTask(Part, kw_only=True):
+class EndedTask(Part, frozen=True, kw_only=True):
     """How one attempt ended and what the policy decided: done, retry, fail or cancel."""
 
     job: str
@@ -89,7 +89,7 @@ class EndedTask(Part, kw_only=True):
     not_before: str | None = None
 
 
-class Ended(Object, tag="Ended", kw_only=True):
+class Ended(Object, tag="Ended", frozen=True, kw_only=True):
     """`status/ended/<order>/<fulfilment>`: written in the transaction that releases the fulfilment."""
 
     id: str
@@ -102,7 +102,7 @@ class Ended(Object, tag="Ended", kw_only=True):
     claims_kept: tuple[str, ...] = ()
 
 
-class Claim(Object, tag="Claim", kw_only=True):
+class Claim(Object, tag="Claim", frozen=True, kw_only=True):
     """`claims/<resource>`. `release_after` is set when its target was lost: the claim outlives the fulfilment."""
 
     resource: str

@@ -8,24 +8,24 @@ from controlplane.model.object import Named, Part
 from controlplane.model.quantity import Number
 
 
-class Constraint(Part, kw_only=True):
+class Constraint(Part, frozen=True, kw_only=True):
     label: str = ""
     op: str = "In"
     values: tuple[str, ...] = ()
     weight: Number | None = None
 
 
-class Constraints(Part, kw_only=True):
+class Constraints(Part, frozen=True, kw_only=True):
     hard: tuple[Constraint, ...] = ()
     soft: tuple[Constraint, ...] = ()
 
 
-class FailureMatch(Part, kw_only=True):
+class FailureMatch(Part, frozen=True, kw_only=True):
     exit_codes: tuple[int, ...] = ()
     reasons: tuple[str, ...] = ()
 
 
-class FailurePolicy(Part, kw_only=True):
+class FailurePolicy(Part, frozen=True, kw_only=True):
     on: FailureMatch | None = None
     action: str = "fail"
     limit: int | None = None
@@ -33,7 +33,7 @@ class FailurePolicy(Part, kw_only=True):
     elsewhere: bool = False
 
 
-class Job(Named, tag="Job", kw_only=True):
+class Job(Named, tag="Job", frozen=True, kw_only=True):
     image: str = ""
     command: tuple[str, ...] = ()
     env: dict[str, str] = {}

@@ -7,7 +7,7 @@ import msgspec
 from controlplane.model.object import Object
 
 
-class Candidate(Object, tag="Candidate", kw_only=True):
+class Candidate(Object, tag="Candidate", frozen=True, kw_only=True):
     """`election/<lease-hex>`. `incarnation` is one process's life; `proclaimed` counts its own rewrites."""
 
     id: str
@@ -28,7 +28,7 @@ class TermEnd(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str = ""
 
 
-class Term(Object, tag="Term", omit_defaults=False, kw_only=True):
+class Term(Object, tag="Term", omit_defaults=False, frozen=True, kw_only=True):
     epoch: int
     id: str
     incarnation: str = ""
@@ -38,7 +38,7 @@ class Term(Object, tag="Term", omit_defaults=False, kw_only=True):
     ended: TermEnd | None = None
 
 
-class Cycle(Object, tag="Cycle", omit_defaults=False, kw_only=True):
+class Cycle(Object, tag="Cycle", omit_defaults=False, frozen=True, kw_only=True):
     """One cycle with all inputs that a replay needs. `n` goes on counting across terms."""
 
     epoch: int

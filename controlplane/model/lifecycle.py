@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from controlplane.model.errors import IllegalTransition
 
-
 P = TypeVar("P", bound=StrEnum)
 E = TypeVar("E", bound=StrEnum)
 

@@ -13,7 +13,7 @@ class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
     """One value in etcd. Fields that equal their default are left out of the JSON."""
 
 
-class Named(Object, kw_only=True):
+class Named(Object, frozen=True, kw_only=True):
     """A config object that people refer to by its unique name."""
 
     name: str = ""

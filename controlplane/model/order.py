@@ -14,7 +14,7 @@ from controlplane.model.quantity import Number
 from controlplane.model.resource import Resource
 
 
-class ResolvedJob(Part, kw_only=True):
+class ResolvedJob(Part, frozen=True, kw_only=True):
     """One job of the packet as it was at submission; its `name` is unique in the order, `count` tasks run it."""
 
     job: Job
@@ -22,7 +22,7 @@ class ResolvedJob(Part, kw_only=True):
     after: tuple[str, ...] = ()
 
 
-class Resolved(Part, kw_only=True):
+class Resolved(Part, frozen=True, kw_only=True):
     jobs: tuple[ResolvedJob, ...] = ()
     resources: tuple[Resource, ...] = ()
     gang: bool = False
@@ -32,7 +32,7 @@ class Resolved(Part, kw_only=True):
         return sum(job.count for job in self.jobs)
 
 
-class OrderRequest(Object, tag="Order", kw_only=True):
+class OrderRequest(Object, tag="Order", frozen=True, kw_only=True):
     """An order as a client sends it; nothing is filled in yet."""
 
     id: str = ""
@@ -49,7 +49,7 @@ class OrderRequest(Object, tag="Order", kw_only=True):
     failure_policies: tuple[FailurePolicy, ...] = ()
 
 
-class Order(Object, tag="Order", kw_only=True):
+class Order(Object, tag="Order", frozen=True, kw_only=True):
     """An order as stored. `packet` is the packet's name, empty for an inline one without a name.
 
     `resolved_digest` names the content of `resolved`; `digest` is that of the request as sent, by which a repeated
@@ -77,7 +77,7 @@ class Order(Object, tag="Order", kw_only=True):
     resolved: msgspec.Raw
 
 
-class Reason(Part, kw_only=True):
+class Reason(Part, frozen=True, kw_only=True):
     reason: str
     count: int
 
@@ -94,7 +94,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 0
 
 
-class OrderStatus(Object, tag="OrderStatus", kw_only=True):
+class OrderStatus(Object, tag="OrderStatus", frozen=True, kw_only=True):
     """The folded progress of one order (the order fulfilment), written by the leader."""
 
     order: str

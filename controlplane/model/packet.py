@@ -6,13 +6,13 @@ from controlplane.model.job import Job
 from controlplane.model.object import Named, Part
 
 
-class PacketJob(Part, kw_only=True):
+class PacketJob(Part, frozen=True, kw_only=True):
     job: str | Job = ""
     count: int | None = None
     after: tuple[str, ...] = ()
 
 
-class Packet(Named, tag="Packet", kw_only=True):
+class Packet(Named, tag="Packet", frozen=True, kw_only=True):
     jobs: tuple[PacketJob, ...] = ()
     resources: tuple[str, ...] = ()
     gang: bool | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controlplane.model.object import Named
 
 
-class Resource(Named, tag="Resource", kw_only=True):
+class Resource(Named, tag="Resource", frozen=True, kw_only=True):
     key: str = ""
     value: str = ""
     unique: bool | None = None

@@ -6,7 +6,7 @@ from controlplane.model.object import Named, Part
 from controlplane.model.quantity import Number
 
 
-class Effect(Part, kw_only=True):
+class Effect(Part, frozen=True, kw_only=True):
     forbid: bool = False
     require: bool = False
     prefer: Number | None = None
@@ -14,6 +14,6 @@ class Effect(Part, kw_only=True):
     limit: int | None = None
 
 
-class Rule(Named, tag="Rule", kw_only=True):
+class Rule(Named, tag="Rule", frozen=True, kw_only=True):
     when: str = ""
     then: Effect | None = None

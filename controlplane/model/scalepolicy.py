@@ -6,7 +6,7 @@ from controlplane.model.object import Named
 from controlplane.model.quantity import Number
 
 
-class ScalePolicy(Named, tag="ScalePolicy", kw_only=True):
+class ScalePolicy(Named, tag="ScalePolicy", frozen=True, kw_only=True):
     provider: str = ""
     template: str = ""
     metric: str = ""

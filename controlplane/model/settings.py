@@ -8,7 +8,7 @@ from controlplane.model.object import Object
 from controlplane.model.quantity import Number
 
 
-class Settings(Object, tag="Settings", kw_only=True):
+class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     """Durations in seconds.
 
     clean_up: how long a finished order is kept. target_grace: how long after its joblet's session ended a target's

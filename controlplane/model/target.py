@@ -8,14 +8,14 @@ from controlplane.model.object import Named, Object, Part
 from controlplane.model.quantity import Number
 
 
-class Window(Part, kw_only=True):
+class Window(Part, frozen=True, kw_only=True):
     days: tuple[str, ...] = ()
     from_: str = field(default="", name="from")
     to: str = ""
     tz: str = "UTC"
 
 
-class Target(Named, tag="Target", kw_only=True):
+class Target(Named, tag="Target", frozen=True, kw_only=True):
     driver: str = ""
     region: str = ""
     capacity: dict[str, Number] | None = None
@@ -26,7 +26,7 @@ class Target(Named, tag="Target", kw_only=True):
     drain: bool = False
 
 
-class TargetStatus(Object, tag="TargetStatus", kw_only=True):
+class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
     target: str
     epoch: int
     phase: str
@@ -36,7 +36,7 @@ class TargetStatus(Object, tag="TargetStatus", kw_only=True):
     free: dict[str, Number] = {}
 
 
-class Live(Object, tag="Live", kw_only=True):
+class Live(Object, tag="Live", frozen=True, kw_only=True):
     """A joblet's session. The key's lease is the session; `secret_digest` lets the same joblet come back at once."""
 
     target: str

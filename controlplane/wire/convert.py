@@ -8,14 +8,13 @@ absent, a message with the oneof `ref` for "a name or the object itself", and a 
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf import descriptor as protobuf_descriptor
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -26,14 +25,18 @@ S = TypeVar("S", bound=msgspec.Struct)
 M = TypeVar("M", bound=Message)
 Read = Callable[[Any], Any]
 
-_NUMBERS = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT)
+# Descriptors come in two classes (pure and native) that share no type.
+Descriptor: TypeAlias = Any
+FieldDescriptor: TypeAlias = Any
+
+_NUMBERS = (protobuf_descriptor.FieldDescriptor.TYPE_DOUBLE, protobuf_descriptor.FieldDescriptor.TYPE_FLOAT)
 # In these messages a field that is not set is shown as null, so that every object has the same keys.
 _NULLS = frozenset({"Leader", "Task", "Fulfilment.observed", "Target.live"})
 
 
 def to_model(message: Message, struct: type[S]) -> S:
     """The struct that the message stands for; Invalid when the message carries fields that nobody knows."""
-    if len(UnknownFieldSet(message)):  # type: ignore[no-untyped-call]
+    if len(UnknownFieldSet(message)):
         raise Invalid(f"{message.DESCRIPTOR.name}", "carries a field that this version does not know")
     arguments: dict[str, Any] = {}
     for attribute, name, presence, read in _readers(message.DESCRIPTOR, struct):
@@ -97,7 +100,7 @@ def _plain_message(message: Message) -> Any:
 
 
 def _is_map(field: FieldDescriptor) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
 def _is_ref(descriptor: Descriptor) -> bool:
@@ -154,7 +157,7 @@ def _numbers(value: Any) -> dict[str, Any]:
 
 
 def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
-    if isinstance(hint, type) and not isinstance(hint, types.GenericAlias) and issubclass(hint, msgspec.Struct):
+    if typing.get_origin(hint) is None and isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return hint
     for part in typing.get_args(hint):
         found = _struct_in(part)

@@ -1,0 +1,154 @@
+"""Channels to etcd: one per endpoint, the current one used until it fails, then the next.
+
+A call has a deadline always. A read that fails goes to the next endpoint until its deadline; a write is sent once,
+and its failure is Unavailable only when it certainly did not apply, else OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import grpc
+
+from controlplane.aio.clock import Clock
+from controlplane.model import errors
+
+T = TypeVar("T")
+
+OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 6000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+# etcd answers these before it proposes anything, so the write certainly did not happen.
+_NOT_APPLIED = ("no leader", "not capable", "too many requests", "leader changed", "server stopped", "space exceeded")
+_NEVER_SENT = ("failed to connect to all addresses", "Name resolution failure", "DNS resolution failed")
+_PAUSE_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdOptions:
+    """Where etcd is and how to speak to it. TLS files are read when a channel is made."""
+
+    endpoints: tuple[str, ...]
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    timeout_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not self.endpoints:
+            raise errors.Invalid("etcd", "needs at least one endpoint")
+        for endpoint in self.endpoints:
+            parts = urlsplit(endpoint)
+            if parts.scheme not in ("http", "https") or not parts.hostname or not parts.port:
+                raise errors.Invalid("etcd", f"{endpoint!r} is not a URL such as http://127.0.0.1:2379")
+        if bool(self.cert_file) != bool(self.key_file):
+            raise errors.Invalid("etcd", "a client certificate needs both its certificate and its key file")
+
+    def secure(self, endpoint: str) -> bool:
+        return endpoint.startswith("https://")
+
+    def address(self, endpoint: str) -> str:
+        return urlsplit(endpoint).netloc
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        def read(path: str) -> bytes | None:
+            if not path:
+                return None
+            with open(path, "rb") as file:
+                return file.read()
+
+        return grpc.ssl_channel_credentials(read(self.ca_file), read(self.key_file), read(self.cert_file))
+
+
+class Channels:
+    """The set of channels of one process; must be used from one event loop."""
+
+    def __init__(self, options: EtcdOptions, clock: Clock) -> None:
+        self.options = options
+        self._clock = clock
+        self._channels = [self._open(endpoint) for endpoint in options.endpoints]
+        self._current = 0
+
+    def _open(self, endpoint: str) -> grpc.aio.Channel:
+        address = self.options.address(endpoint)
+        if self.options.secure(endpoint):
+            return grpc.aio.secure_channel(address, self.options.credentials(), options=OPTIONS)
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
+
+    def current(self) -> grpc.aio.Channel:
+        return self._channels[self._current]
+
+    def leave(self, channel: grpc.aio.Channel) -> None:
+        """Use the next endpoint from now on, unless somebody already moved on."""
+        if channel is self.current():
+            self._current = (self._current + 1) % len(self._channels)
+
+    async def close(self) -> None:
+        for channel in self._channels:
+            await channel.close()
+
+    async def read(self, call: Callable[[grpc.aio.Channel, float], Awaitable[T]], timeout: float | None = None) -> T:
+        """Repeats the call over the endpoints until it answers or its time is up: reads have no effect."""
+        deadline = self._clock.monotonic() + (timeout or self.options.timeout_seconds)
+        while True:
+            channel = self.current()
+            left = deadline - self._clock.monotonic()
+            share = max(left / 2, 0.05) if len(self._channels) > 1 else max(left, 0.05)
+            try:
+                return await call(channel, share)
+            except grpc.aio.AioRpcError as error:
+                translated = translate(error, applies=False)
+                if not isinstance(translated, errors.Unavailable):
+                    raise translated from None
+                self.leave(channel)
+                if self._clock.monotonic() + _PAUSE_SECONDS >= deadline:
+                    raise translated from None
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def write(self, call: Callable[[grpc.aio.Channel, float], Awaitable[T]], timeout: float | None = None) -> T:
+        """Sends once. A write that certainly never left may be repeated on the next endpoint, and is."""
+        deadline = self._clock.monotonic() + (timeout or self.options.timeout_seconds)
+        while True:
+            channel = self.current()
+            left = max(deadline - self._clock.monotonic(), 0.05)
+            try:
+                return await call(channel, left)
+            except grpc.aio.AioRpcError as error:
+                translated = translate(error, applies=True)
+                if isinstance(translated, errors.Unavailable | errors.OutcomeUnknown):
+                    self.leave(channel)
+                if not isinstance(translated, errors.Unavailable):
+                    raise translated from None
+                if "space exceeded" in str(translated) or self._clock.monotonic() + _PAUSE_SECONDS >= deadline:
+                    raise translated from None
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+
+def translate(error: grpc.aio.AioRpcError | grpc.RpcError, *, applies: bool) -> errors.ControlPlaneError:
+    """etcd's answer as one of our errors; `applies` says whether the call could have changed something."""
+    code = error.code()
+    details = error.details() or code.name
+    if "compacted" in details:
+        return errors.Compacted(details)
+    if "lease not found" in details:
+        return errors.NotFound(details)
+    if code == grpc.StatusCode.UNAVAILABLE and any(text in details for text in _NEVER_SENT):
+        return errors.Unavailable(details)
+    if any(text in details for text in _NOT_APPLIED):
+        return errors.Unavailable(details)
+    if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.FAILED_PRECONDITION):
+        return errors.Broken(details)
+    if applies:
+        return errors.OutcomeUnknown(f"{code.name}: {details}")
+    return errors.Unavailable(f"{code.name}: {details}")

@@ -1,0 +1,98 @@
+"""Every key of the system, made and taken apart in one place.
+
+`parse` turns a key into (tree, parts): the tree is the fixed front (`config/orders`, `desired`, ...), the parts are
+the names behind it. A key that fits no tree parses to None and is left alone.
+"""
+
+from __future__ import annotations
+
+ROOT = "/controlplane/"
+ELECTION = f"{ROOT}election/"
+SETTINGS = f"{ROOT}config/settings"
+
+CONFIG_KINDS = ("jobs", "packets", "resources", "targets", "rules", "scalepolicies")
+# The number of parts that follow each tree's front.
+TREES: dict[str, int] = {
+    "election": 1,
+    "terms": 1,
+    **{f"config/{kind}": 1 for kind in CONFIG_KINDS},
+    "config/orders": 1,
+    "desired": 2,
+    "claims": 1,
+    "status/ended": 2,
+    "status/orders": 1,
+    "status/targets": 1,
+    "cycles": 2,
+    "inventory": 2,
+}
+LIVE = "live"
+
+
+def candidate(lease: int) -> str:
+    return f"{ELECTION}{lease:x}"
+
+
+def term(epoch: int) -> str:
+    return f"{ROOT}terms/{epoch:020d}"
+
+
+def config(kind: str, name: str) -> str:
+    return f"{ROOT}config/{kind}/{name}"
+
+
+def order(identity: str) -> str:
+    return f"{ROOT}config/orders/{identity}"
+
+
+def desired(target: str, fulfilment: str) -> str:
+    return f"{ROOT}desired/{target}/{fulfilment}"
+
+
+def claim(resource: str) -> str:
+    return f"{ROOT}claims/{resource}"
+
+
+def ended(order_id: str, fulfilment: str) -> str:
+    return f"{ROOT}status/ended/{order_id}/{fulfilment}"
+
+
+def ended_of(order_id: str) -> str:
+    return f"{ROOT}status/ended/{order_id}/"
+
+
+def order_status(order_id: str) -> str:
+    return f"{ROOT}status/orders/{order_id}"
+
+
+def target_status(target: str) -> str:
+    return f"{ROOT}status/targets/{target}"
+
+
+def cycle(epoch: int, n: int) -> str:
+    return f"{ROOT}cycles/{epoch:020d}/{n:020d}"
+
+
+def live(target: str) -> str:
+    return f"{ROOT}inventory/{target}/{LIVE}"
+
+
+def observed(target: str, fulfilment: str) -> str:
+    return f"{ROOT}inventory/{target}/{fulfilment}"
+
+
+def parse(key: str) -> tuple[str, tuple[str, ...]] | None:
+    if not key.startswith(ROOT):
+        return None
+    pieces = key[len(ROOT) :].split("/")
+    for depth in (1, 2):
+        front = "/".join(pieces[:depth])
+        rest = tuple(pieces[depth:])
+        if TREES.get(front) == len(rest) and all(rest):
+            return front, rest
+    return None
+
+
+def after_prefix(prefix: str) -> bytes:
+    """The end of the range of all keys with this prefix, as etcd wants it."""
+    raw = prefix.encode()
+    return raw[:-1] + bytes([raw[-1] + 1])

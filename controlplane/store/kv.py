@@ -1,0 +1,99 @@
+"""Reading and writing keys: the calls of etcd's KV and Lease services as the rest of the system uses them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from aetcd import rpc
+
+from controlplane.aio.clock import Clock
+from controlplane.model.errors import Deposed
+from controlplane.store import transaction
+from controlplane.store.channel import Channels, EtcdOptions
+from controlplane.store.keys import ROOT, after_prefix
+from controlplane.store.transaction import Fence, Item, Outcome, Value
+
+PAGE = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    revision: int
+    values: tuple[Value, ...]
+
+
+class Store:
+    """One process's way to etcd. Every call has a deadline; what its failure means is said by the error's class."""
+
+    def __init__(self, options: EtcdOptions, clock: Clock) -> None:
+        self.channels = Channels(options, clock)
+
+    async def close(self) -> None:
+        await self.channels.close()
+
+    async def get(self, key: str, *, revision: int = 0) -> Value | None:
+        request = rpc.RangeRequest(key=key.encode(), revision=revision)
+        answer = await self.channels.read(lambda channel, left: rpc.KVStub(channel).Range(request, timeout=left))
+        return transaction.value_of(answer.kvs[0]) if answer.kvs else None
+
+    async def pages(self, prefix: str = ROOT, *, revision: int = 0, keys_only: bool = False) -> AsyncIterator[Page]:
+        """Pages of all keys with the prefix, in key order, all at one revision."""
+        start, end = prefix.encode(), after_prefix(prefix)
+        while True:
+            request = rpc.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision, keys_only=keys_only)
+            answer = await self._range(request)
+            revision = revision or answer.header.revision
+            yield Page(revision, tuple(transaction.value_of(pair) for pair in answer.kvs))
+            if not answer.more:
+                return
+            start = answer.kvs[-1].key + b"\0"
+
+    async def _range(self, request: rpc.RangeRequest) -> rpc.RangeResponse:
+        return await self.channels.read(lambda channel, left: rpc.KVStub(channel).Range(request, timeout=left))
+
+    async def revision(self) -> int:
+        """The newest revision, read through the quorum."""
+        answer = await self._range(rpc.RangeRequest(key=ROOT.encode(), count_only=True))
+        return int(answer.header.revision)
+
+    async def commit(self, item: Item, *, timeout: float | None = None) -> Outcome:
+        answer = await self._txn(transaction.flat(item), timeout)
+        return transaction.outcome(answer, answer.header.revision)
+
+    async def commit_group(
+        self, items: Sequence[Item], *, fence: Fence | None = None, timeout: float | None = None
+    ) -> list[Outcome]:
+        """All items in one transaction, each with its own outcome. With a fence that no longer holds: Deposed."""
+        answer = await self._txn(transaction.nested(items, fence), timeout)
+        if not answer.succeeded:
+            raise Deposed(f"epoch {fence.epoch if fence else 0} no longer leads: etcd refused its write")
+        return transaction.outcomes(answer)
+
+    async def _txn(self, request: rpc.TxnRequest, timeout: float | None) -> rpc.TxnResponse:
+        return await self.channels.write(
+            lambda channel, left: rpc.KVStub(channel).Txn(request, timeout=left), timeout=timeout
+        )
+
+    async def grant(self, seconds: int) -> int:
+        request = rpc.LeaseGrantRequest(TTL=seconds)
+        answer = await self.channels.write(
+            lambda channel, left: rpc.LeaseStub(channel).LeaseGrant(request, timeout=left)
+        )
+        return int(answer.ID)
+
+    async def revoke(self, lease: int) -> None:
+        """Idempotent: a lease that is gone raises NotFound, which says that the work is done."""
+        request = rpc.LeaseRevokeRequest(ID=lease)
+        await self.channels.read(lambda channel, left: rpc.LeaseStub(channel).LeaseRevoke(request, timeout=left))
+
+    async def compact(self, revision: int) -> None:
+        request = rpc.CompactionRequest(revision=revision)
+        await self.channels.read(lambda channel, left: rpc.KVStub(channel).Compact(request, timeout=left))
+
+    async def version(self) -> str:
+        request = rpc.StatusRequest()
+        answer = await self.channels.read(
+            lambda channel, left: rpc.MaintenanceStub(channel).Status(request, timeout=left)
+        )
+        return str(answer.version)
