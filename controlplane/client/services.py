@@ -1,0 +1,159 @@
+"""The services, typed: what each call takes and gives, and whether it is safe to repeat.
+
+Safe are reads, submits (each carries an identity), wishes that say the same when said twice (cancel, pause, resume),
+and updates that compare the revision that was read. Deletes, creates and step-down are not: repeated, they would
+meet what the first one left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from controlplane.client.caller import Caller, Method
+from controlplane.client.watch import Stream, latest, watch
+from controlplane.wire.v1 import cluster_pb2 as cluster
+from controlplane.wire.v1 import cluster_pb2_grpc as cluster_grpc
+from controlplane.wire.v1 import common_pb2 as common
+from controlplane.wire.v1 import orders_pb2 as orders
+from controlplane.wire.v1 import orders_pb2_grpc as orders_grpc
+
+PAGE = 1000
+
+
+class Readable:
+    """Get, list and watch one kind of object."""
+
+    def __init__(self, caller: Caller, stub: Any, key: str) -> None:
+        self._caller = caller
+        self._stub = stub
+        self._key = key
+
+    async def get(self, name: str) -> Any:
+        request = common.GetRequest(name=name, min_revision=self._caller.revision)
+        return await self._caller.read(Method(self._stub, "Get", object), request)
+
+    async def page(self, request: common.ListRequest) -> Any:
+        request.min_revision = max(request.min_revision, self._caller.revision)
+        return await self._caller.read(Method(self._stub, "List", object), request)
+
+    def watch(self, request: common.WatchRequest) -> AsyncIterator[Any]:
+        return watch(self._caller, Stream(self._stub, "Watch", self._key), request)
+
+
+class Named(Readable):
+    """Objects that users write, each under its unique name."""
+
+    def __init__(self, caller: Caller, stub: Any) -> None:
+        super().__init__(caller, stub, "name")
+
+    async def create(self, item: Any) -> Any:
+        return await self._caller.write(Method(self._stub, "Create", object), item, repeatable=False)
+
+    async def update(self, item: Any) -> Any:
+        return await self._caller.write(Method(self._stub, "Update", object), item, repeatable=item.revision != 0)
+
+    async def delete(self, name: str, *, revision: int = 0) -> common.DeleteResponse:
+        request = common.DeleteRequest(name=name, revision=revision)
+        return await self._caller.write(Method(self._stub, "Delete", common.DeleteResponse), request, repeatable=False)
+
+
+class Orders(Readable):
+    def __init__(self, caller: Caller) -> None:
+        super().__init__(caller, orders_grpc.OrdersStub, "id")
+
+    async def submit(self, order: orders.Order) -> orders.OrderResponse:
+        """The order must carry its identity, which is what makes a repeat of this call the same order."""
+        return await self._caller.write(
+            Method(self._stub, "Submit", orders.OrderResponse), order, repeatable=bool(order.id)
+        )
+
+    async def submit_batch(self, request: orders.SubmitBatchRequest) -> orders.SubmitBatchResponse:
+        repeatable = all(order.id for order in request.orders)
+        answer = await self._caller.write(
+            Method(self._stub, "SubmitBatch", orders.SubmitBatchResponse), request, repeatable=repeatable
+        )
+        self._caller.revision = max([self._caller.revision, *(result.revision for result in answer.results)])
+        return answer
+
+    async def tasks(self, request: orders.ListTasksRequest) -> orders.ListTasksResponse:
+        request.min_revision = max(request.min_revision, self._caller.revision)
+        return await self._caller.read(Method(self._stub, "ListTasks", orders.ListTasksResponse), request)
+
+    async def update(self, request: orders.UpdateOrderRequest) -> orders.OrderResponse:
+        """Sets what it says to one value, so saying it twice is saying it once."""
+        return await self._caller.write(Method(self._stub, "Update", orders.OrderResponse), request, repeatable=True)
+
+    async def cancel(self, identity: str) -> orders.OrderResponse:
+        return await self._wish("Cancel", identity)
+
+    async def pause(self, identity: str) -> orders.OrderResponse:
+        return await self._wish("Pause", identity)
+
+    async def resume(self, identity: str) -> orders.OrderResponse:
+        return await self._wish("Resume", identity)
+
+    async def delete(self, identity: str, *, revision: int = 0) -> common.DeleteResponse:
+        request = common.DeleteRequest(name=identity, revision=revision)
+        return await self._caller.write(Method(self._stub, "Delete", common.DeleteResponse), request, repeatable=False)
+
+    async def _wish(self, method: str, identity: str) -> orders.OrderResponse:
+        return await self._caller.write(
+            Method(self._stub, method, orders.OrderResponse), orders.OrderRequest(id=identity), repeatable=True
+        )
+
+
+class Terms(Readable):
+    """Who led when; terms are part of the Cluster service and have no Get of their own."""
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__(caller, cluster_grpc.ClusterStub, "epoch")
+
+    async def page(self, request: common.ListRequest) -> cluster.ListTermsResponse:
+        request.min_revision = max(request.min_revision, self._caller.revision)
+        return await self._caller.read(Method(self._stub, "ListTerms", cluster.ListTermsResponse), request)
+
+    def watch(self, request: common.WatchRequest) -> AsyncIterator[cluster.TermEvent]:
+        return watch(self._caller, Stream(self._stub, "WatchTerms", self._key), request)
+
+
+class Cluster:
+    """The control plane itself."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._stub = cluster_grpc.ClusterStub
+
+    async def status(self) -> cluster.StatusResponse:
+        return await self._caller.read(Method(self._stub, "Status", cluster.StatusResponse), cluster.StatusRequest())
+
+    async def leader(self) -> cluster.Leader:
+        request = cluster.LeaderRequest(min_revision=self._caller.revision)
+        return await self._caller.read(Method(self._stub, "GetLeader", cluster.Leader), request)
+
+    def watch_leader(self) -> AsyncIterator[cluster.Leader]:
+        return latest(self._caller, Stream(self._stub, "WatchLeader", ""), cluster.LeaderRequest())
+
+    async def step_down(self) -> cluster.StepDownResponse:
+        return await self._caller.call(
+            Method(self._stub, "StepDown", cluster.StepDownResponse), cluster.StepDownRequest(), repeatable=False
+        )
+
+    async def hash(self) -> cluster.HashResponse:
+        return await self._caller.read(Method(self._stub, "Hash", cluster.HashResponse), cluster.HashRequest())
+
+    async def apply(self, request: cluster.ApplyRequest) -> cluster.ApplyResponse:
+        """Says how things should be, so a repeat finds them so; an order in it must carry its identity."""
+        repeatable = all(item.WhichOneof("object") != "order" or item.order.id for item in request.objects)
+        return await self._caller.write(
+            Method(self._stub, "Apply", cluster.ApplyResponse), request, repeatable=repeatable
+        )
+
+    async def settings(self) -> cluster.Settings:
+        request = cluster.SettingsRequest(min_revision=self._caller.revision)
+        return await self._caller.read(Method(self._stub, "GetSettings", cluster.Settings), request)
+
+    async def update_settings(self, settings: cluster.Settings) -> cluster.SettingsResponse:
+        return await self._caller.write(
+            Method(self._stub, "UpdateSettings", cluster.SettingsResponse), settings, repeatable=settings.revision != 0
+        )
