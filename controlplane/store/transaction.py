@@ -7,7 +7,7 @@ The limits of etcd are checked before anything is sent, and nothing is ever spli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -87,7 +87,7 @@ class Item:
         return max(len(self.compares), len(self.then), len(self.otherwise))
 
     def size(self) -> int:
-        return sum(operation.ByteSize() for operation in self.then) + 64 * len(self.compares)
+        return sum(int(operation.ByteSize()) for operation in self.then) + 64 * len(self.compares)
 
     def written(self) -> set[bytes]:
         """The keys that it may put or delete, for telling apart items that cannot share a transaction."""
@@ -118,13 +118,6 @@ class Outcome:
     succeeded: bool
     revision: int
     found: tuple[Value | None, ...] = ()
-
-
-def fits(items: Sequence[Item]) -> bool:
-    """Whether etcd takes these items as one group: `n` items leave `128 - n` operations to each."""
-    if not items or len(items) > MAX_GROUP:
-        return False
-    return max(item.weight() for item in items) <= MAX_OPERATIONS - len(items)
 
 
 def flat(item: Item) -> rpc.TxnRequest:
@@ -172,19 +165,16 @@ def value_of(pair: rpc.KeyValue) -> Value:
     return Value(pair.key.decode(errors="replace"), pair.value, pair.create_revision, pair.mod_revision, pair.lease)
 
 
-def groups(items: Iterable[Item]) -> list[list[Item]]:
-    """Splits a run of independent items into groups that etcd takes, in order. Items are never split."""
-    result: list[list[Item]] = []
+def front(items: Sequence[Item]) -> int:
+    """How many items, from the first on, etcd takes as one group; at least one. Items are never split."""
     keys: set[bytes] = set()
-    size = 0
-    for item in items:
+    size = heaviest = 0
+    for count, item in enumerate(items):
         written = item.written()
-        group = result[-1] if result else []
-        if not group or not fits([*group, item]) or size + item.size() > MAX_BYTES or keys & written:
-            group = []
-            result.append(group)
-            keys, size = set(), 0
-        group.append(item)
-        keys |= written
+        heaviest = max(heaviest, item.weight())
         size += item.size()
-    return result
+        crowded = count + 1 > MAX_GROUP or heaviest > MAX_OPERATIONS - count - 1 or size > MAX_BYTES
+        if count and (crowded or keys & written):
+            return count
+        keys |= written
+    return len(items)

@@ -1,0 +1,91 @@
+"""Group commit: writes of many callers travel together.
+
+A lone write goes at once. While writes are on their way, others gather for at most `gather_seconds` or until a group
+is full; `in_flight` groups may be under way at a time. What belongs into one group is decided by `split`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_LOOK_AHEAD = 256
+
+
+class GroupCommit(Generic[T, R]):
+    def __init__(
+        self,
+        flush: Callable[[list[T]], Awaitable[Sequence[R]]],
+        split: Callable[[Sequence[T]], int],
+        *,
+        gather_seconds: float = 0.02,
+        in_flight: int = 2,
+    ) -> None:
+        """`flush` commits a group and returns one result for each item; `split` says how many items, from the front
+        of what waits, make the next group (at least one)."""
+        self._flush = flush
+        self._split = split
+        self._gather_seconds = gather_seconds
+        self._in_flight = in_flight
+        self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def submit(self, item: T) -> R:
+        """The item's result, or the error of the group it travelled in. Cancelling the caller does not recall it."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        self._waiting.append((item, future))
+        if len(self._waiting) == 1 and not self._under_way:
+            # Callers that are ready in the same turn of the loop join this group.
+            loop.call_soon(self._send)
+        elif self._timer is None:
+            self._timer = loop.call_later(self._gather_seconds, self._time_is_up)
+        return await future
+
+    async def drain(self) -> None:
+        """Waits until everything submitted so far has its result."""
+        while self._waiting or self._under_way:
+            self._send()
+            if self._under_way:
+                await asyncio.wait(set(self._under_way))
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self._send()
+
+    def _send(self) -> None:
+        while self._waiting and len(self._under_way) < self._in_flight:
+            count = self._split([item for item, _ in itertools.islice(self._waiting, _LOOK_AHEAD)])
+            group = [self._waiting.popleft() for _ in range(count)]
+            task = asyncio.get_running_loop().create_task(self._commit(group))
+            self._under_way.add(task)
+            task.add_done_callback(self._landed)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if self._waiting:
+            self._send()
+
+    async def _commit(self, group: list[tuple[T, asyncio.Future[R]]]) -> None:
+        try:
+            results = await self._flush([item for item, _ in group])
+        except BaseException as error:  # the group's fate is every member's fate, cancellation included
+            for _, future in group:
+                if not future.done():
+                    if isinstance(error, asyncio.CancelledError):
+                        future.cancel()
+                    else:
+                        future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for (_, future), result in zip(group, results, strict=True):
+            if not future.done():
+                future.set_result(result)

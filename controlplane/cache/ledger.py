@@ -1,0 +1,172 @@
+"""The ledger of one order: where each of its tasks stands, one byte a task.
+
+Derived from the order, its fulfilments, what joblets observed and what ended, never counted a second way. A task
+is fresh until its first placement, live while a fulfilment carries it, then over or waiting for its next attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, Observed
+from controlplane.model.order import Counts, Order, Resolved
+
+FRESH, LIVE, RETRY, SUCCEEDED, FAILED, CANCELLED, HELD, ORPHAN = range(8)
+_AFTER = {"done": SUCCEEDED, "fail": FAILED, "cancel": CANCELLED, "retry": RETRY, "hold": HELD}
+_OVER = frozenset({SUCCEEDED, FAILED, CANCELLED})
+
+
+class JobLedger:
+    """The tasks of one job of the order."""
+
+    __slots__ = ("attempts", "count", "counts", "cursor", "not_before", "state")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.state = bytearray(count)
+        self.counts = [count, 0, 0, 0, 0, 0, 0, 0]
+        self.cursor = 0
+        # Only what differs from "first attempt, may start now" is kept.
+        self.attempts: dict[int, int] = {}
+        self.not_before: dict[int, str] = {}
+
+    def set(self, index: int, state: int) -> None:
+        if not 0 <= index < self.count:
+            return
+        self.counts[self.state[index]] -= 1
+        self.counts[state] += 1
+        self.state[index] = state
+
+    def attempt(self, index: int) -> int:
+        """The last attempt that was placed; 0 before the first."""
+        return self.attempts.get(index, 0 if self.state[index] == FRESH else 1)
+
+    def saw(self, index: int, attempt: int) -> bool:
+        """Notes the attempt; False when a later one is known already."""
+        if not 0 <= index < self.count or attempt < self.attempt(index):
+            return False
+        if attempt > 1:
+            self.attempts[index] = attempt
+        return True
+
+    def pending(self) -> int:
+        return self.counts[FRESH] + self.counts[RETRY]
+
+    def take(self, most: int, now: str) -> list[tuple[int, int]]:
+        """Up to `most` tasks that may be placed now as (index, next attempt): retries first, then by index."""
+        taken: list[tuple[int, int]] = []
+        if self.counts[RETRY]:
+            for index in self._where(RETRY, 0):
+                if len(taken) == most:
+                    return taken
+                if self.not_before.get(index, "") <= now:
+                    taken.append((index, self.attempt(index) + 1))
+        if self.counts[FRESH]:
+            first = self.state.find(FRESH, self.cursor)
+            self.cursor = first if first >= 0 else self.cursor
+            for index in self._where(FRESH, self.cursor):
+                if len(taken) == most:
+                    break
+                taken.append((index, 1))
+        return taken
+
+    def ready(self, now: str) -> int:
+        """How many tasks may be placed now."""
+        waiting = sum(1 for moment in self.not_before.values() if moment > now) if self.not_before else 0
+        return self.pending() - waiting
+
+    def _where(self, state: int, start: int) -> Iterator[int]:
+        index = self.state.find(state, start)
+        while index >= 0:
+            yield index
+            index = self.state.find(state, index + 1)
+
+
+@dataclass(slots=True)
+class LiveFulfilment:
+    """What is placed, and the newest report about it."""
+
+    fulfilment: Fulfilment
+    revision: int
+    observed: Observed | None = None
+    observed_revision: int = 0
+
+    def running(self) -> int:
+        return sum(task.phase == "Running" for task in self.observed.tasks) if self.observed else 0
+
+
+@dataclass(slots=True)
+class OrderLedger:
+    order: Order
+    revision: int
+    resolved: Resolved
+    jobs: dict[str, JobLedger]
+    live: dict[str, LiveFulfilment] = field(default_factory=dict)
+    phase: str = "Pending"
+    status_revision: int = 0
+    ended_any: bool = False
+
+    @classmethod
+    def open(cls, order: Order, revision: int, resolved: Resolved) -> OrderLedger:
+        return cls(order, revision, resolved, {job.job.name: JobLedger(job.count) for job in resolved.jobs})
+
+    def place(self, fulfilment: Fulfilment, revision: int) -> None:
+        known = self.live.get(fulfilment.id)
+        if known is not None:
+            known.fulfilment, known.revision = fulfilment, revision
+            return
+        self.live[fulfilment.id] = LiveFulfilment(fulfilment, revision)
+        for task in fulfilment.tasks:
+            job = self.jobs.get(task.job)
+            if job is not None and job.saw(task.index, task.attempt) and job.state[task.index] not in _OVER:
+                job.set(task.index, LIVE)
+
+    def unplace(self, fulfilment: str) -> None:
+        """The fulfilment is gone. A task whose end is not told in the same breath is an orphan until it is."""
+        known = self.live.pop(fulfilment, None)
+        for task in known.fulfilment.tasks if known else ():
+            job = self.jobs.get(task.job)
+            if job is not None and job.state[task.index] == LIVE and job.attempt(task.index) == task.attempt:
+                job.set(task.index, ORPHAN)
+
+    def end(self, ended: Ended) -> None:
+        self.ended_any = True
+        for task in ended.tasks:
+            self._end_task(task)
+
+    def _end_task(self, task: EndedTask) -> None:
+        job = self.jobs.get(task.job)
+        if job is None or not job.saw(task.index, task.attempt) or job.state[task.index] in _OVER:
+            return
+        job.set(task.index, _AFTER.get(task.decision, FAILED))
+        if task.decision == "retry" and task.not_before:
+            job.not_before[task.index] = task.not_before
+        else:
+            job.not_before.pop(task.index, None)
+
+    def orphans(self) -> bool:
+        return any(job.counts[ORPHAN] for job in self.jobs.values())
+
+    def pending(self) -> int:
+        return sum(job.pending() for job in self.jobs.values())
+
+    def wants_room(self) -> bool:
+        """Whether the scheduler has anything to do for it, times apart."""
+        return not self.order.paused and not self.order.cancel and self.pending() > 0
+
+    def counts(self) -> Counts:
+        total = [sum(job.counts[state] for job in self.jobs.values()) for state in range(8)]
+        running = sum(live.running() for live in self.live.values())
+        pending, cancelled = total[FRESH] + total[RETRY] + total[ORPHAN], total[CANCELLED]
+        if self.order.cancel:
+            pending, cancelled = total[ORPHAN], cancelled + total[FRESH] + total[RETRY] + total[HELD]
+        return Counts(
+            pending=pending,
+            placed=total[LIVE] - running,
+            running=running,
+            succeeded=total[SUCCEEDED],
+            failed=total[FAILED],
+            cancelled=cancelled,
+            held=0 if self.order.cancel else total[HELD],
+        )

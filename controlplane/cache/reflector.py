@@ -1,0 +1,190 @@
+"""The reflector: lists `/controlplane/` at a revision, then follows it by one watch, for ever.
+
+Subscribers hear of every change once and in order, after the snapshot that contains it is in place. A compaction is
+answered by a new list, whose difference to the picture so far is told like any other change. Every few minutes the
+picture is compared with a list of keys and mod revisions; what differs is repaired, told, and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+from immutables import Map
+
+from controlplane.aio.clock import Clock
+from controlplane.cache.snapshot import Entry, Snapshot, Tree, entry_of, place_of, with_entry, without
+from controlplane.model.errors import Compacted, Unavailable
+from controlplane.store import keys
+from controlplane.store.kv import Store
+from controlplane.store.transaction import Value
+from controlplane.store.watch import Change, watch
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """One key's change: what was there before and what is there now. A list tells all at its own revision."""
+
+    tree: str
+    parts: tuple[str, ...]
+    old: Entry | None
+    new: Entry | None
+    revision: int
+
+
+Listener = Callable[[Sequence[Delta], int], None]
+
+
+class Cache:
+    def __init__(self, store: Store, clock: Clock, *, check_seconds: float = 300.0) -> None:
+        self._store = store
+        self._clock = clock
+        self._check_seconds = check_seconds
+        self._trees: dict[str, Tree] = {tree: Map() for tree in keys.TREES}
+        self._revision = 0
+        self._snapshot: Snapshot | None = None
+        self._listeners: list[Listener] = []
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._tie = itertools.count()
+        self.repaired = 0
+
+    @property
+    def revision(self) -> int:
+        return self._revision
+
+    @property
+    def synced(self) -> bool:
+        return self._revision > 0
+
+    @property
+    def snapshot(self) -> Snapshot:
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._revision, dict(self._trees))
+        return self._snapshot
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """The listener is called from now on, never concurrently, and must not await. Returns how to stop it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def reached(self, revision: int, timeout: float | None = None) -> None:
+        """Returns once the picture contains that revision; Unavailable when it does not in time."""
+        if revision <= self._revision:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (revision, next(self._tie), future))
+        try:
+            await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            raise Unavailable(f"this replica has not reached revision {revision} yet") from None
+
+    async def run(self) -> None:
+        """Follows etcd until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            tasks.create_task(self._check_forever())
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._relist()
+                async for batch in watch(self._store.channels, keys.ROOT, self._revision + 1):
+                    self._apply(batch.changes, batch.revision)
+            except Compacted:
+                log.warning("history is compacted, listing again", revision=self._revision)
+            except Unavailable as error:
+                log.warning("etcd cannot be listed", error=str(error))
+
+    async def _relist(self) -> None:
+        listed: dict[str, Value] = {}
+        revision = 0
+        async for page in self._store.pages():
+            revision = page.revision
+            listed.update((value.key, value) for value in page.values)
+        known = {entry.stored.key: entry.stored.mod_revision for entry in self.snapshot.everything()}
+        gone = [Change(key, revision, None) for key in known.keys() - listed.keys()]
+        changed = [
+            Change(key, value.mod_revision, value)
+            for key, value in listed.items()
+            if known.get(key) != value.mod_revision
+        ]
+        changed.sort(key=lambda change: change.revision)
+        self._apply([*gone, *changed], revision)
+
+    def _apply(self, changes: Sequence[Change], revision: int) -> None:
+        deltas = [self._change(change) for change in changes]
+        self._revision = max(revision, self._revision)
+        self._snapshot = None
+        for listener in tuple(self._listeners):
+            listener(deltas, self._revision)
+        while self._waiting and self._waiting[0][0] <= self._revision:
+            future = heapq.heappop(self._waiting)[2]
+            if not future.done():
+                future.set_result(None)
+
+    def _change(self, change: Change) -> Delta:
+        if change.value is not None:
+            new = entry_of(change.value)
+            tree, parts = new.tree, new.parts
+        else:
+            new = None
+            tree, parts = place_of(change.key)
+        before = self._trees.get(tree, Map())
+        old = _find(before, parts)
+        self._trees[tree] = with_entry(before, parts, new) if new is not None else without(before, parts)
+        return Delta(tree, parts, old, new, change.revision)
+
+    async def _check_forever(self) -> None:
+        while True:
+            await self._clock.sleep(self._check_seconds)
+            try:
+                await self.check()
+            except (Compacted, Unavailable) as error:
+                log.warning("the cache could not be checked", error=str(error))
+
+    async def check(self) -> int:
+        """Compares with a list at the picture's own revision, repairs what differs, returns how much that was."""
+        snapshot = self.snapshot
+        listed: dict[str, int] = {}
+        async for page in self._store.pages(revision=snapshot.revision, keys_only=True):
+            listed.update((value.key, value.mod_revision) for value in page.values)
+        known = {entry.stored.key: entry.stored.mod_revision for entry in snapshot.everything()}
+        wrong = {key for key in known.keys() | listed.keys() if known.get(key) != listed.get(key)}
+        for key in wrong:
+            value = await self._store.get(key)
+            now = _find(self._trees.get(place_of(key)[0], Map()), place_of(key)[1])
+            if (value.mod_revision if value else 0) != (now.revision if now else 0):
+                self.repaired += 1
+                log.error("the watch missed a change, repaired", key=key)
+                self._apply([Change(key, self._revision, value)], self._revision)
+        return len(wrong)
+
+    async def hash(self) -> tuple[int, str, int]:
+        """(revision, digest, number of keys) of the picture; see HashResponse for what is digested."""
+        snapshot = self.snapshot
+        digest, count = await asyncio.to_thread(digest_of, snapshot)
+        return snapshot.revision, digest, count
+
+
+def digest_of(snapshot: Snapshot) -> tuple[str, int]:
+    pairs = sorted((entry.stored.key.removeprefix(keys.ROOT), entry.revision) for entry in snapshot.everything())
+    digest = hashlib.sha256()
+    for key, revision in pairs:
+        digest.update(f"{key}\0{revision}\n".encode())
+    return digest.hexdigest(), len(pairs)
+
+
+def _find(tree: Tree, parts: tuple[str, ...]) -> Entry | None:
+    node: object = tree
+    for part in parts:
+        if not isinstance(node, Map):
+            return None
+        node = node.get(part)
+    return node if isinstance(node, Entry) else None
