@@ -1,0 +1,1 @@
+"""`cpctl` and `controlplane`: parse, call, print. What is decided is decided elsewhere."""

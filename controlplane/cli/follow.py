@@ -1,0 +1,68 @@
+"""Following one order to its end through whatever happens to replicas in between.
+
+Each look is a fresh watch at some endpoint. One that stays silent is left after a while for the next endpoint: a
+replica that is cut off from etcd answers, but does not learn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from controlplane.cli import shapes
+from controlplane.client import Client
+from controlplane.model.errors import NotFound, Unavailable
+from controlplane.model.lifecycle import FINAL_ORDER
+from controlplane.wire.v1 import common_pb2
+
+_DOUBT_SECONDS = 5.0
+
+Tell = Callable[[str], None]
+
+
+async def to_its_end(client: Client, identity: str, tell: Tell) -> dict[str, Any]:
+    """The order as it ended, without tasks. Never gives up; the caller sets the time limit."""
+    last = ""
+    async for item in _looks(client, identity, tell):
+        line = _progress(item)
+        if line != last:
+            tell(line)
+            last = line
+        if item["status"]["phase"] in FINAL_ORDER:
+            return item
+    raise AssertionError("looks never end")
+
+
+def succeeded(item: dict[str, Any]) -> bool:
+    return bool(item["status"]["phase"] == "Succeeded")
+
+
+async def _looks(client: Client, identity: str, tell: Tell) -> AsyncIterator[dict[str, Any]]:
+    lost = False
+    while True:
+        try:
+            request = common_pb2.WatchRequest(name=identity, min_revision=client.revision)
+            events = aiter(client.orders.watch(request))
+            while True:
+                async with asyncio.timeout(_DOUBT_SECONDS):
+                    event = await anext(events)
+                lost = False
+                if event.type == "delete":
+                    raise NotFound(f"order {identity} was deleted")
+                if event.type == "put":
+                    yield shapes.plain("Order", event.object)
+        except TimeoutError:
+            client.leave_endpoint()
+        except Unavailable as error:
+            if not lost:
+                tell(f"{error}; trying on")
+            lost = True
+
+
+def _progress(item: dict[str, Any]) -> str:
+    status = item["status"]
+    counts = ", ".join(f"{count} {name}" for name, count in status["counts"].items() if count)
+    reasons = ", ".join(f"{reason['reason']} ({reason['count']})" for reason in status["reasons"])
+    waits = f"; waits for: {reasons}" if reasons else ""
+    return f"{status['phase']}: {counts or 'no tasks yet'}{waits}"

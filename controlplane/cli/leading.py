@@ -1,0 +1,75 @@
+"""`cpctl leader`, `step-down` and `version`: the control plane itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+import controlplane
+from controlplane.cli import shapes, tables
+from controlplane.cli.output import Format
+from controlplane.cli.shell import NO, Shell, command
+from controlplane.client.caller import Patience
+from controlplane.model.errors import ControlPlaneError
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "leader")(leader)
+    command(app, "step-down")(step_down)
+    command(app, "version")(version)
+
+
+async def leader(
+    shell: Shell, watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on with every change.")] = False
+) -> int | None:
+    """Show who leads; exit code 2 when nobody does."""
+    async with shell.client() as client:
+        if not watch:
+            found = shapes.leader(await client.cluster.leader())
+            _show(shell, found, live=False)
+            return None if found["id"] else NO
+        async for message in client.cluster.watch_leader():
+            _show(shell, shapes.leader(message), live=True)
+    return None
+
+
+async def step_down(shell: Shell) -> None:
+    """Make the leader give up its term; the others elect the next one."""
+    async with shell.client() as client:
+        answer = await client.cluster.step_down()
+    if shell.out.is_table or shell.out.form == Format.NAME:
+        shell.out.text(f"term {answer.epoch} ended" if shell.out.is_table else str(answer.epoch))
+    else:
+        shell.out.value({"epoch": answer.epoch})
+
+
+async def version(shell: Shell) -> None:
+    """Show the version of cpctl, and of the replica that answers, if one does."""
+    server: dict[str, Any] | None = None
+    try:
+        async with shell.client(Patience(attempt_seconds=1.0, total_seconds=0.0)) as client:
+            status = await client.cluster.status()
+            server = {"id": status.id, "version": status.version}
+    except ControlPlaneError:
+        pass  # the question is about cpctl; a control plane is a bonus
+    if shell.out.is_table or shell.out.form == Format.NAME:
+        shell.out.text(f"cpctl {controlplane.__version__}")
+        if server and shell.out.is_table:
+            shell.out.text(f"{server['id']} {server['version']}")
+    else:
+        shell.out.value({"version": controlplane.__version__, "server": server})
+
+
+def _show(shell: Shell, found: dict[str, Any], *, live: bool) -> None:
+    if shell.out.is_table:
+        if found["id"] is None:
+            shell.say("nobody leads")
+        else:
+            shell.out.rows(tables.LEADER, [found], header=not shell.out.has_header)
+    elif shell.out.form == Format.NAME:
+        shell.out.text(found["id"] or "")
+    elif live:
+        shell.out.line(found)
+    else:
+        shell.out.value(found)

@@ -1,0 +1,101 @@
+"""How data reaches stdout: table, wide, json, yaml, name. Talk never comes through here.
+
+JSON and YAML carry the same value. A table is plain aligned text, so that it can be cut and grepped; colours only
+where a terminal shows them and NO_COLOR does not forbid them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+_COLOURS = {
+    **dict.fromkeys(("Succeeded", "Ready", "created"), "green"),
+    **dict.fromkeys(("Running", "updated"), "cyan"),
+    **dict.fromkeys(("Pending", "Placed", "Provisioning", "Paused", "Held", "Suspect", "Draining"), "yellow"),
+    **dict.fromkeys(("Failed", "Gone"), "red"),
+    **dict.fromkeys(("Cancelled", "Cordoned", "Drained", "unchanged"), "dim"),
+}
+_GAP = 3
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+@dataclass(frozen=True)
+class Column:
+    title: str
+    value: Callable[[Any], str]
+    wide: bool = False
+
+
+class Output:
+    """Prints one answer, or one event after the other."""
+
+    def __init__(self, form: Format) -> None:
+        self.form = form
+        self._console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+        self._widths: list[int] = []
+
+    @property
+    def is_table(self) -> bool:
+        return self.form in (Format.TABLE, Format.WIDE)
+
+    @property
+    def has_header(self) -> bool:
+        return bool(self._widths)
+
+    def value(self, value: Any) -> None:
+        """JSON or YAML of anything."""
+        if self.form == Format.YAML:
+            sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000))
+        else:
+            sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+    def line(self, value: Any) -> None:
+        """One event of a watch, at once."""
+        if self.form == Format.YAML:
+            sys.stdout.write("---\n" + yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000))
+        else:
+            sys.stdout.write(json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+    def text(self, text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def rows(self, columns: Sequence[Column], items: Sequence[Any], *, header: bool = True) -> None:
+        """Rows of a table. A later call without header keeps the widths of the first."""
+        shown = [column for column in columns if self.form == Format.WIDE or not column.wide]
+        cells = [[printable(column.value(item)) for column in shown] for item in items]
+        lines = [[column.title for column in shown], *cells] if header else cells
+        if header:
+            self._widths = [max(len(line[at]) for line in lines) for at in range(len(shown))]
+        for line in lines:
+            self._console.print(self._aligned(line), soft_wrap=True)
+
+    def _aligned(self, line: Sequence[str]) -> Text:
+        text = Text()
+        for at, cell in enumerate(line):
+            text.append(cell, style=_COLOURS.get(cell, ""))
+            if at < len(line) - 1:
+                text.append(" " * (max(self._widths[at] - len(cell), 0) + _GAP))
+        return text
+
+
+def printable(text: str) -> str:
+    """Without control characters: what a user stored must not steer another user's terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

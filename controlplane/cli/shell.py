@@ -1,0 +1,129 @@
+"""What every command shares: options, exit codes, one line per error, and the way into asyncio.
+
+Exit codes: 0 done; 2 the answer is no; 1 the question was refused or could not be answered (wrong usage too);
+130 interrupted. Data goes to stdout, talk to stderr. A command is an async function whose first parameter is a Shell
+and which returns its exit code, or nothing for 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from controlplane.cli import whereabouts
+from controlplane.cli.output import Format, Output
+from controlplane.cli.whereabouts import Whereabouts
+from controlplane.client import Client
+from controlplane.client.caller import Patience
+from controlplane.model.errors import ControlPlaneError
+
+DONE, REFUSED, NO, INTERRUPTED, READER_LEFT = 0, 1, 2, 130, 141
+
+Command = Callable[..., Awaitable[int | None]]
+
+# click's class for wrong usage, which typer gives no name to.
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
+
+_OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to print data.", show_choices=True)]
+_EndpointsOption = Annotated[
+    str | None, typer.Option("--endpoints", metavar="A,B,C", help="Replicas to ask [env CONTROLPLANE_ENDPOINTS].")
+]
+_DataDirOption = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of `up` [env CONTROLPLANE_DATA_DIR].")
+]
+_COMMON = (
+    ("output", _OutputOption, Format.TABLE),
+    ("endpoints", _EndpointsOption, None),
+    ("data_dir", _DataDirOption, None),
+)
+
+
+@dataclass(frozen=True)
+class Shell:
+    where: Whereabouts
+    out: Output
+
+    def client(self, patience: Patience | None = None) -> Client:
+        self.where.current()  # says at once when nothing was ever started
+        return Client(self.where.current, patience=patience)
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+def application(name: str, help_text: str) -> typer.Typer:
+    app = typer.Typer(
+        name=name,
+        help=help_text,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(lambda: None)  # keeps subcommands subcommands, however few there are
+    return app
+
+
+def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Command], Command]:
+    """Registers an async command and gives it the options that all commands have."""
+
+    def register(body: Command) -> Command:
+        own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        own = [parameter.replace(kind=kind) for parameter in own]
+        shared = [inspect.Parameter(key, kind, default=given, annotation=hint) for key, hint, given in _COMMON]
+
+        def entry(**given: Any) -> int:
+            output, endpoints, data_dir = (given.pop(key) for key, _, _ in _COMMON)
+            shell = Shell(whereabouts.find(endpoints, data_dir), Output(output))
+            return asyncio.run(_awaited(body(shell, **given))) or DONE
+
+        entry.__name__, entry.__doc__ = body.__name__, body.__doc__
+        entry.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+        entry.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
+        app.command(name, **settings)(entry)
+        return body
+
+    return register
+
+
+async def _awaited(body: Awaitable[int | None]) -> int | None:
+    return await body
+
+
+def run(app: typer.Typer, name: str) -> NoReturn:
+    """The process: ends with one of the exit codes above, never with a traceback for a foreseen failure."""
+    try:
+        code = app(standalone_mode=False, prog_name=name)
+        sys.stdout.flush()
+    except _USAGE_ERROR as error:
+        code = _usage(error, name)
+    except ControlPlaneError as error:
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        code = REFUSED
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        code = INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the flush at exit would fail once more
+        code = READER_LEFT
+    sys.exit(code or DONE)
+
+
+def _usage(error: Exception, name: str) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else name
+    text = error.format_message() if hasattr(error, "format_message") else str(error)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(text, file=sys.stderr)
+    else:
+        print(f"error: Usage: {text} (see {path} --help)", file=sys.stderr)
+    return REFUSED

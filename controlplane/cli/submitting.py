@@ -1,0 +1,178 @@
+"""`cpctl run`, `submit` and `apply`: what brings work and objects in.
+
+Every order gets its identity here, before it is first sent, so that a repeat through another replica is no second
+order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from controlplane.cli import change, documents, follow, kinds, tables
+from controlplane.cli.get import one
+from controlplane.cli.output import Format
+from controlplane.cli.shell import NO, REFUSED, Shell, command
+from controlplane.client import Client
+from controlplane.model import identity, quantity
+from controlplane.model.errors import Invalid
+from controlplane.model.job import Job
+from controlplane.model.manifest import Manifest
+from controlplane.model.order import OrderRequest
+from controlplane.model.packet import Packet, PacketJob
+from controlplane.wire import convert
+from controlplane.wire.v1 import cluster_pb2, orders_pb2
+
+_FILE = typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; - reads standard input.")
+_PRIORITY = Annotated[int | None, typer.Option(help="1 to 100; 100 goes first [default: 50].")]
+_TARGET = Annotated[str | None, typer.Option(metavar="T", help="Run on this target only.")]
+_TIMEOUT = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="Stop waiting after that long (30s, 2h); the order goes on.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "run")(run)
+    command(app, "submit")(submit)
+    command(app, "apply")(apply)
+
+
+async def run(
+    shell: Shell,
+    argv: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
+    cpu: Annotated[str | None, typer.Option(help="Cores for each task, such as 2 or 500m [default: 1].")] = None,
+    count: Annotated[int, typer.Option(metavar="N", help="How many tasks run the command.")] = 1,
+    priority: _PRIORITY = None,
+    target: _TARGET = None,
+    timeout: _TIMEOUT = None,
+) -> int | None:
+    """Run a command as one order and follow it to its end; exit code 2 when it did not succeed."""
+    requests = None if cpu is None else {"cpu": quantity.parse(cpu, "cpu")}
+    seconds = None if timeout is None else quantity.parse_duration(timeout, "timeout")
+    job = Job(command=tuple(argv), requests=requests)
+    order = OrderRequest(packet=Packet(jobs=(PacketJob(job=job, count=count),)))
+    async with shell.client() as client:
+        answer = await client.orders.submit(_wire(client, _override(order, priority, target)))
+        change.warn(shell, answer)
+        return await _await_end(shell, client, answer.item.id, seconds)
+
+
+async def submit(
+    shell: Shell,
+    file: Annotated[str | None, _FILE] = None,
+    packet: Annotated[str | None, typer.Option(metavar="P", help="Run the packet of this name.")] = None,
+    priority: _PRIORITY = None,
+    target: _TARGET = None,
+    id: Annotated[
+        str, typer.Option(metavar="ULID", help="The order's identity, to make a repeat the same order.")
+    ] = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the order to its end.")] = False,
+    timeout: _TIMEOUT = None,
+) -> int | None:
+    """Submit one order, from a file or of a packet."""
+    seconds = None if timeout is None else quantity.parse_duration(timeout, "timeout")
+    if timeout is not None and not wait:
+        raise Invalid("timeout", "needs --wait")
+    order = _override(_order_from(file, packet), priority, target)
+    if id:
+        order = msgspec.structs.replace(order, id=identity.check(id))
+    async with shell.client() as client:
+        answer = await client.orders.submit(_wire(client, order))
+        if not wait:
+            change.show_order(shell, answer)
+            return None
+        change.warn(shell, answer)
+        return await _await_end(shell, client, answer.item.id, seconds)
+
+
+async def apply(shell: Shell, file: Annotated[str, _FILE]) -> None:
+    """Admit a file of objects, all of them or none; an order in it is submitted."""
+    objects = documents.read(file)
+    async with shell.client() as client:
+        request = cluster_pb2.ApplyRequest(objects=[_object(client, item) for item in objects])
+        answer = await client.cluster.apply(request)
+    change.warn(shell, answer)
+    items = [{"kind": item.kind, "name": item.name, "id": item.id, "result": item.result} for item in answer.items]
+    if shell.out.is_table:
+        shell.out.rows(tables.APPLIED, items)
+    elif shell.out.form == Format.NAME:
+        for item in items:
+            shell.out.text(item["name"] or item["id"])
+    else:
+        shell.out.value(items)
+
+
+def _order_from(file: str | None, packet: str | None) -> OrderRequest:
+    if (file is None) == (packet is None):
+        raise Invalid("file", "give either --file or --packet")
+    if packet is not None:
+        return OrderRequest(packet=packet)
+    objects = documents.read(str(file))
+    if len(objects) != 1 or not isinstance(objects[0], OrderRequest):
+        raise Invalid(str(file), "must hold exactly one Order; use apply for other objects")
+    return objects[0]
+
+
+def _override(order: OrderRequest, priority: int | None, target: str | None) -> OrderRequest:
+    """What the flags say goes over what the file says."""
+    changes: dict[str, Any] = {}
+    if priority is not None:
+        changes["priority"] = priority
+    if target is not None:
+        changes["target_policy"] = f"strict:{target}"
+    return msgspec.structs.replace(order, **changes)
+
+
+def _wire(client: Client, order: OrderRequest) -> orders_pb2.Order:
+    named = msgspec.structs.replace(order, id=order.id or client.mint.make(), owner=order.owner or user())
+    return convert.to_wire(named, orders_pb2.Order)
+
+
+def _object(client: Client, item: Manifest) -> cluster_pb2.Object:
+    if isinstance(item, OrderRequest):
+        return cluster_pb2.Object(order=_wire(client, item))
+    if hasattr(item, "owner"):
+        item = msgspec.structs.replace(item, owner=item.owner or user())
+    message = cluster_pb2.Object()
+    field = getattr(message, type(item).__name__.lower())
+    field.SetInParent()
+    convert.fill(item, field)
+    return message
+
+
+async def _await_end(shell: Shell, client: Client, name: str, seconds: float | None) -> int | None:
+    """Exit code 0 or 2 by how the order ended, 1 when the time to wait ran out first."""
+    shell.say(f"order {name}")
+    try:
+        async with asyncio.timeout(seconds):
+            ended = await follow.to_its_end(client, name, shell.say)
+            item = await one(client, kinds.find("order"), name)
+    except TimeoutError:
+        shell.say(f"error: Unavailable: order {name} did not end within {seconds} s; it goes on")
+        return REFUSED
+    except asyncio.CancelledError:
+        shell.say(f"order {name} goes on; stop it with: cpctl cancel {name}")
+        raise
+    change.show(shell, item)
+    if not follow.succeeded(ended) and shell.out.is_table:
+        _say_failures(shell, item)
+    return None if follow.succeeded(ended) else NO
+
+
+def _say_failures(shell: Shell, item: dict[str, Any]) -> None:
+    for task in [task for task in item.get("tasks", []) if task["phase"] == "Failed"][:10]:
+        code = "" if task["exit_code"] is None else f", exit code {task['exit_code']}"
+        shell.say(f"task {task['job']}/{task['index']} on {task['target']}: {task['reason'] or 'failed'}{code}")
+
+
+def user() -> str:
+    """The OS user, whom the control plane takes for the owner while there is no authentication."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
