@@ -1,0 +1,50 @@
+"""What the apiserver of a replica works with: built once by the composition root, handed to every service.
+
+`Writer` and `Election` are the two ports that others fill: a writer commits what clients send, many at a time; an
+election tells who leads and can be asked to let go. Nothing here does anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from controlplane.aio.clock import Clock
+from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.reflector import Cache
+from controlplane.model.identity import Mint
+from controlplane.model.leadership import Term
+from controlplane.store.kv import Store
+from controlplane.store.lease import Renewals
+from controlplane.store.transaction import Item, Outcome
+
+
+class Writer(Protocol):
+    async def write(self, item: Item) -> Outcome:
+        """Commits the item, together with those of others. Its errors are those of `Store.commit`."""
+        ...
+
+
+class Election(Protocol):
+    def leader(self) -> Term | None:
+        """The term under way as this replica knows it; None while nobody leads."""
+        ...
+
+    async def step_down(self) -> int:
+        """Ends this replica's own term and returns its epoch; Refused when this replica does not lead."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiDependencies:
+    store: Store
+    cache: Cache
+    ledgers: Ledgers
+    writer: Writer
+    renewals: Renewals
+    election: Election
+    mint: Mint
+    clock: Clock
+    replica_id: str
+    version: str
+    incarnation: str
