@@ -17,7 +17,7 @@ from controlplane.model.errors import Invalid, NotFound
 from controlplane.wire.v1 import common_pb2, orders_pb2
 
 _KIND = Annotated[str, typer.Argument(metavar="KIND", help=f"One of {', '.join(k.plural for k in kinds.KINDS)}.")]
-_NAME = Annotated[str | None, typer.Argument(metavar="[ID]", help="Its name, or its id where it has no name.")]
+_NAME = Annotated[str | None, typer.Argument(metavar="ID", help="Its name, or its id where it has no name.")]
 _ONE = Annotated[str, typer.Argument(metavar="ID", help="Its name, or its id where it has no name.")]
 
 

@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 async def run(
     shell: Shell,
-    argv: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
+    argv: Annotated[list[str], typer.Argument(metavar="CMD", help="The command and its arguments.")],
     cpu: Annotated[str | None, typer.Option(help="Cores for each task, such as 2 or 500m [default: 1].")] = None,
     count: Annotated[int, typer.Option(metavar="N", help="How many tasks run the command.")] = 1,
     priority: _PRIORITY = None,

@@ -36,7 +36,7 @@ class Patience:
 
     connect_seconds: float = 1.0
     attempt_seconds: float = 5.0
-    total_seconds: float = 10.0
+    total_seconds: float = 6.0
 
 
 class Caller:

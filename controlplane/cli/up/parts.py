@@ -1,0 +1,94 @@
+"""What an embedded control plane consists of: the command line of etcd, of each replica and of each joblet."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.cli.up.layout import Layout
+from controlplane.cli.up.ports import ETCD, ETCD_PEER, GRPC, HTTP, Ports
+
+QUOTA_BYTES = 8 * 2**30
+CAPACITY = "cpu=16,memory=16Gi"
+PYTHON = (sys.executable, "-P", "-m")
+_COMMAND = (*PYTHON, "controlplane.cli.controlplane")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One process to keep alive. `group` is etcd, replica or joblet."""
+
+    name: str
+    group: str
+    argv: tuple[str, ...]
+    grpc: str = ""
+    http: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All parts, in the order in which they start; they stop in the reverse order."""
+
+    etcd_url: str
+    etcd: Part
+    replicas: tuple[Part, ...]
+    joblets: tuple[Part, ...]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (self.etcd, *self.replicas, *self.joblets)
+
+    def up_json(self, pids: dict[str, int]) -> dict[str, Any]:
+        return {
+            "etcd": [self.etcd_url],
+            "replicas": [
+                {"id": part.name, "pid": pids.get(part.name), "grpc": part.grpc, "http": f"http://{part.http}"}
+                for part in self.replicas
+            ],
+            "joblets": [{"target": part.name, "pid": pids.get(part.name)} for part in self.joblets],
+            "etcd_pids": [pids[self.etcd.name]] if self.etcd.name in pids else [],
+        }
+
+
+def plan(layout: Layout, binary: str, *, replicas: int, targets: int) -> Plan:
+    ports = Ports()
+    client, peer = f"http://{ports.address(ETCD)}", f"http://{ports.address(ETCD_PEER)}"
+    servers = tuple(_replica(number, client, ports) for number in range(1, replicas + 1))
+    endpoints = ",".join(part.grpc for part in servers)
+    workers = tuple(_joblet(layout, number, endpoints) for number in range(1, targets + 1))
+    return Plan(client, _etcd(layout, binary, client, peer), servers, workers)
+
+
+def _etcd(layout: Layout, binary: str, client: str, peer: str) -> Part:
+    """An hour of history for replay and verify; small batches keep the fsync of one write from waiting for many."""
+    flags = {
+        "name": "embedded",
+        "data-dir": str(layout.etcd),
+        "listen-client-urls": client,
+        "advertise-client-urls": client,
+        "listen-peer-urls": peer,
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": f"embedded={peer}",
+        "quota-backend-bytes": str(QUOTA_BYTES),
+        "backend-batch-limit": "1000",
+        "auto-compaction-mode": "periodic",
+        "auto-compaction-retention": "1h",
+        "snapshot-count": "50000",
+        "logger": "zap",
+        "log-level": "warn",
+    }
+    return Part("etcd", "etcd", (binary, *(f"--{name}={value}" for name, value in flags.items())))
+
+
+def _replica(number: int, etcd: str, ports: Ports) -> Part:
+    name = f"replica-{number}"
+    grpc, http = ports.address(GRPC + number - 1), ports.address(HTTP + number - 1)
+    argv = (*_COMMAND, "replica", "--etcd", etcd, "--id", name, "--grpc", grpc, "--http", http)
+    return Part(name, "replica", argv, grpc=grpc, http=http)
+
+
+def _joblet(layout: Layout, number: int, endpoints: str) -> Part:
+    name = f"local-{number}"
+    argv = (*_COMMAND, "joblet", "--target", name, "--endpoints", endpoints, "--driver", "process")
+    return Part(name, "joblet", (*argv, "--capacity", CAPACITY, "--data-dir", str(layout.joblets / name)))

@@ -1,0 +1,149 @@
+"""Keeps an embedded control plane alive: starts its parts, starts again what dies, stops them in order.
+
+Holds the folder's lock while it lives. After every start it rewrites `up.json` and `processes.json`. It stops what it
+started however it ends, except by SIGKILL; then the next `up` or `down` finds the rest by `processes.json`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.aio.clock import Clock
+from controlplane.cli.up import layout as files
+from controlplane.cli.up import leftovers, processes
+from controlplane.cli.up.etcd_history import History
+from controlplane.cli.up.layout import Layout
+from controlplane.cli.up.parts import PYTHON, Part, Plan
+from controlplane.model.errors import Unavailable
+
+START_SECONDS = 90.0
+_DEATHS_AT_START = 3
+_SHORT_LIFE_SECONDS = 5.0
+_RESTART_SECONDS = 0.05
+_RESTART_AGAIN_SECONDS = 0.8
+
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Life:
+    """One part's process now, and how often it died."""
+
+    process: asyncio.subprocess.Process | None = None
+    since: float = 0.0
+    deaths: int = 0
+
+
+class Supervisor:
+    def __init__(self, layout: Layout, plan: Plan, *, clock: Clock, tell: Tell) -> None:
+        self._layout = layout
+        self._plan = plan
+        self._clock = clock
+        self._tell = tell
+        self._lives = {part.name: Life() for part in plan.parts}
+        self._stop = asyncio.Event()
+        self._failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._ready = False
+
+    async def run(self, when_ready: Callable[[], None]) -> None:
+        """Until a signal asks to stop; Unavailable when the start failed. Nothing is left running either way."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        keepers: list[asyncio.Task[None]] = []
+        try:
+            if await self._start(keepers):
+                self._ready = True
+                when_ready()
+                keepers.append(asyncio.create_task(History(self._plan.etcd_url, self._clock, self._tell).keep_short()))
+                await self._stop.wait()
+        finally:
+            for keeper in keepers:
+                keeper.cancel()
+            await asyncio.gather(*keepers, return_exceptions=True)
+            await asyncio.shield(asyncio.to_thread(self._stop_all))
+
+    async def _start(self, keepers: list[asyncio.Task[None]]) -> bool:
+        """Whether all is ready; False when a signal came first."""
+        for part in self._plan.parts:
+            await self._spawn(part)
+            keepers.append(asyncio.create_task(self._keep(part)))
+        ready = asyncio.create_task(self._wait_ready())
+        stop = asyncio.create_task(self._stop.wait())
+        try:
+            waiting: set[asyncio.Future[Any]] = {ready, stop, self._failed}
+            await asyncio.wait(waiting, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                raise Unavailable(self._failed.result())
+            if not ready.done() and not stop.done():
+                raise Unavailable(f"not ready after {START_SECONDS:g} s; the logs are in {self._layout.logs}")
+            return not stop.done()
+        finally:
+            for task in (ready, stop):
+                task.cancel()
+            await asyncio.gather(ready, stop, return_exceptions=True)
+
+    async def _wait_ready(self) -> None:
+        argv = (*PYTHON, "controlplane.cli.up.readiness", str(self._layout.folder))
+        log = self._layout.log("readiness")
+        with log.open("wb") as errors:
+            asking = await asyncio.create_subprocess_exec(
+                *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=errors,
+                start_new_session=True,
+            )  # fmt: skip
+        try:
+            assert asking.stdout is not None
+            async for line in asking.stdout:
+                self._tell(line.decode(errors="replace").rstrip())
+            if await asking.wait() != 0 and not self._failed.done():
+                self._failed.set_result(f"the look for readiness failed:\n{files.tail(log)}")
+        finally:
+            if asking.returncode is None:
+                asking.kill()
+                await asking.wait()
+
+    async def _keep(self, part: Part) -> None:
+        life = self._lives[part.name]
+        while True:
+            assert life.process is not None
+            code = await life.process.wait()
+            lived = self._clock.monotonic() - life.since
+            life.deaths += 1
+            self._tell(f"{part.name} ended ({_how(code)}) after {lived:.1f} s; starting it again")
+            if not self._ready and life.deaths >= _DEATHS_AT_START and not self._failed.done():
+                log = self._layout.log(part.name)
+                why = f"{part.name} died {life.deaths} times ({_how(code)}); the end of {log}:\n{files.tail(log)}"
+                self._failed.set_result(why)
+            await self._clock.sleep(_RESTART_SECONDS if lived > _SHORT_LIFE_SECONDS else _RESTART_AGAIN_SECONDS)
+            await self._spawn(part)
+
+    async def _spawn(self, part: Part) -> None:
+        life = self._lives[part.name]
+        with self._layout.log(part.name).open("ab") as log:
+            life.process = await asyncio.create_subprocess_exec(
+                *part.argv, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        life.since = self._clock.monotonic()
+        self._publish()
+
+    def _publish(self) -> None:
+        pids = {name: life.process.pid for name, life in self._lives.items() if life.process is not None}
+        known = {name: process.to_json() for name, pid in pids.items() if (process := processes.of(pid)) is not None}
+        mine = processes.of(os.getpid())
+        record = {"supervisor": mine.to_json() if mine else None, "parts": known}
+        files.write_json(self._layout.processes_json, record)
+        files.write_json(self._layout.up_json, self._plan.up_json(pids))
+
+    def _stop_all(self) -> None:
+        self._tell("stopping")
+        leftovers.stop(self._layout, commands=True)
+        self._layout.forget_processes()
+
+
+def _how(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name

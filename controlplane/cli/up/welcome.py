@@ -1,0 +1,36 @@
+"""What `up` says when all is ready: the addresses, and three things to try."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from controlplane.cli import whereabouts
+from controlplane.cli.up.layout import Layout
+from controlplane.cli.up.parts import Plan
+
+
+def welcome(layout: Layout, plan: Plan) -> str:
+    where = "" if layout.folder == whereabouts.default_dir().resolve() else f" --data-dir {layout.folder}"
+
+    rows = {
+        "grpc": ", ".join(part.grpc for part in plan.replicas),
+        "http": ", ".join(f"http://{part.http}" for part in plan.replicas),
+        "etcd": plan.etcd_url,
+        "targets": ", ".join(part.name for part in plan.joblets) or "none",
+        "folder": str(layout.folder),
+        "stop": f"{_command('controlplane')} down{where}",
+    }
+    tries = (
+        f"{_command('cpctl')} run{where} --count 3 -- sh -c 'echo hello from $CONTROLPLANE_TARGET'",
+        f"{_command('cpctl')} leader --watch{where}",
+        f"etcdctl --endpoints {plan.etcd_url} get --prefix /controlplane/ --keys-only",
+    )
+    lines = ["The control plane is up.", *(f"  {name:<8} {text}" for name, text in rows.items()), "Try:"]
+    return "\n".join([*lines, *(f"  {text}" for text in tries)])
+
+
+def _command(name: str) -> str:
+    """As a person has to type it here: the bare name where the shell finds it."""
+    return name if shutil.which(name) else str(Path(sys.executable).parent / name)
