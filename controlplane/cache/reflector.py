@@ -23,7 +23,7 @@ from controlplane.model.errors import Compacted, Unavailable
 from controlplane.store import keys
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Value
-from controlplane.store.watch import Change, watch
+from controlplane.store.watch import ASK_SECONDS, SILENCE_SECONDS, Change, watch
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +39,8 @@ class Delta:
     revision: int
 
 
+_LATELY_SECONDS = ASK_SECONDS + SILENCE_SECONDS + 1.0
+
 Listener = Callable[[Sequence[Delta], int], None]
 
 
@@ -53,6 +55,7 @@ class Cache:
         self._listeners: list[Listener] = []
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tie = itertools.count()
+        self._heard_at = 0.0
         self.repaired = 0
 
     @property
@@ -62,6 +65,11 @@ class Cache:
     @property
     def synced(self) -> bool:
         return self._revision > 0
+
+    @property
+    def following(self) -> bool:
+        """Whether the watch gave a sign of life lately; it is asked for one whenever it is silent."""
+        return self.synced and self._clock.monotonic() - self._heard_at < _LATELY_SECONDS
 
     @property
     def snapshot(self) -> Snapshot:
@@ -95,12 +103,15 @@ class Cache:
         while True:
             try:
                 await self._relist()
-                async for batch in watch(self._store.channels, keys.ROOT, self._revision + 1):
+                async for batch in watch(self._store.channels, keys.ROOT, self._revision + 1, self._hear):
                     self._apply(batch.changes, batch.revision)
             except Compacted:
                 log.warning("history is compacted, listing again", revision=self._revision)
             except Unavailable as error:
                 log.warning("etcd cannot be listed", error=str(error))
+
+    def _hear(self) -> None:
+        self._heard_at = self._clock.monotonic()
 
     async def _relist(self) -> None:
         listed: dict[str, Value] = {}
@@ -116,6 +127,7 @@ class Cache:
             if known.get(key) != value.mod_revision
         ]
         changed.sort(key=lambda change: change.revision)
+        self._hear()
         self._apply([*gone, *changed], revision)
 
     def _apply(self, changes: Sequence[Change], revision: int) -> None:

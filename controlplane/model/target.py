@@ -37,7 +37,11 @@ class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
 
 
 class Live(Object, tag="Live", frozen=True, kw_only=True):
-    """A joblet's session. The key's lease is the session; `secret_digest` lets the same joblet come back at once."""
+    """A joblet's session. The key's lease is the session; `secret_digest` lets the same joblet come back at once.
+
+    `lease_seconds` and `stop_within` are what the joblet was promised: holders of unique resources are dead at most
+    `stop_within` after the key is gone, whatever the settings say by then.
+    """
 
     target: str
     session: str
@@ -47,5 +51,6 @@ class Live(Object, tag="Live", frozen=True, kw_only=True):
     version: str = ""
     capacity: dict[str, Number] = {}
     stats: dict[str, Number] = {}
+    lease_seconds: Number = 0
     stop_within: Number = 0
     since: str = ""

@@ -7,6 +7,7 @@ election's thread, which must go on while the event loop is busy: it uses a chan
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 
 import grpc
@@ -17,17 +18,21 @@ from controlplane.store.channel import OPTIONS, Channels, EtcdOptions, translate
 
 
 class Renewals:
-    """One keep-alive stream for all leases that this process renews; opened anew after a failure."""
+    """One keep-alive stream for all leases that this process renews; opened anew after a failure.
+
+    etcd answers each request once and in order, so an answer belongs to the oldest request for its lease: an answer
+    to an earlier request, that its asker no longer waited for, never confirms a later one.
+    """
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
         self._outbox: asyncio.Queue[int] = asyncio.Queue()
-        self._waiting: dict[int, list[asyncio.Future[bool]]] = {}
+        self._waiting: dict[int, deque[asyncio.Future[bool]]] = {}
 
     async def renew(self, lease: int, timeout: float) -> bool:
         """True when the lease lives on; False when it is gone; Unavailable when etcd did not answer in time."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(lease, []).append(future)
+        self._waiting.setdefault(lease, deque()).append(future)
         self._outbox.put_nowait(lease)
         try:
             return await asyncio.wait_for(future, timeout)
@@ -38,25 +43,38 @@ class Renewals:
         while True:
             channel = self._channels.current()
             try:
-                call = rpc.LeaseStub(channel).LeaseKeepAlive(self._requests())
+                call = rpc.LeaseStub(channel).LeaseKeepAlive(self._requests(self._outbox))
                 async for answer in call:
-                    for future in self._waiting.pop(answer.ID, ()):
-                        if not future.done():
-                            future.set_result(answer.TTL > 0)
+                    self._answered(answer.ID, answer.TTL > 0)
             except grpc.aio.AioRpcError as error:
                 self._channels.leave(channel)
-                self._fail(translate(error, applies=False))
+                self._fail(str(translate(error, applies=False)))
+            else:
+                self._fail("etcd ended the stream of renewals")
             await asyncio.sleep(0.05)
 
-    def _fail(self, error: errors.ControlPlaneError) -> None:
+    def _answered(self, lease: int, alive: bool) -> None:
+        asked = self._waiting.get(lease)
+        if not asked:
+            return
+        future = asked.popleft()
+        if not asked:
+            del self._waiting[lease]
+        if not future.done():
+            future.set_result(alive)
+
+    def _fail(self, why: str) -> None:
+        # What waited to be sent must not be sent on the next stream, where nobody waits for its answer.
+        self._outbox = asyncio.Queue()
         waiting, self._waiting = self._waiting, {}
         for future in (future for futures in waiting.values() for future in futures):
             if not future.done():
-                future.set_exception(errors.Unavailable(str(error)))
+                future.set_exception(errors.Unavailable(why))
 
-    async def _requests(self) -> AsyncIterator[rpc.LeaseKeepAliveRequest]:
+    @staticmethod
+    async def _requests(outbox: asyncio.Queue[int]) -> AsyncIterator[rpc.LeaseKeepAliveRequest]:
         while True:
-            yield rpc.LeaseKeepAliveRequest(ID=await self._outbox.get())
+            yield rpc.LeaseKeepAliveRequest(ID=await outbox.get())
 
 
 class BlockingLease:

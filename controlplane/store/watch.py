@@ -8,7 +8,7 @@ that stays silent although it was asked for a sign of life is left for the next 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import grpc
@@ -41,13 +41,18 @@ class Batch:
     changes: tuple[Change, ...]
 
 
-async def watch(channels: Channels, prefix: str, from_revision: int) -> AsyncIterator[Batch]:
-    """Endless; raises Compacted when `from_revision` or the place to resume at is gone: relist."""
+async def watch(
+    channels: Channels, prefix: str, from_revision: int, heard: Callable[[], None] = lambda: None
+) -> AsyncIterator[Batch]:
+    """Endless; raises Compacted when `from_revision` or the place to resume at is gone: relist.
+
+    `heard` is called for every sign of life of the stream, also when nothing changes.
+    """
     following = from_revision
     while True:
         channel = channels.current()
         try:
-            async for batch in _stream(channel, prefix, following):
+            async for batch in _stream(channel, prefix, following, heard):
                 following = batch.revision + 1
                 yield batch
         except grpc.aio.AioRpcError as error:
@@ -60,7 +65,9 @@ async def watch(channels: Channels, prefix: str, from_revision: int) -> AsyncIte
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-async def _stream(channel: grpc.aio.Channel, prefix: str, from_revision: int) -> AsyncIterator[Batch]:
+async def _stream(
+    channel: grpc.aio.Channel, prefix: str, from_revision: int, heard: Callable[[], None]
+) -> AsyncIterator[Batch]:
     call = rpc.WatchStub(channel).Watch()
     try:
         create = rpc.WatchCreateRequest(
@@ -74,6 +81,7 @@ async def _stream(channel: grpc.aio.Channel, prefix: str, from_revision: int) ->
                 if response.compact_revision:
                     raise Compacted(response.cancel_reason or "compacted", revision=response.compact_revision)
                 raise Unavailable(response.cancel_reason)
+            heard()
             if not response.events:
                 continue
             parts.extend(response.events)
