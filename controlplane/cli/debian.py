@@ -22,21 +22,21 @@ def install(packages: list[str]) -> None:
         _must(command, environment=environment)
 
 
-def unpack(package: str, target: Path, state: Path) -> None:
-    """Needs no root: lists and downloads are kept in `state`, the package's files end up below `target`."""
+def unpack(packages: list[str], target: Path, state: Path) -> None:
+    """Needs no root: lists and downloads are kept in `state`, the files of the packages end up below `target`."""
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise Unavailable("this is not Debian: no apt-get")
     options = _own_state(state)
     with tempfile.TemporaryDirectory() as folder:
-        command = ["apt-get", *options, "download", "-q", package]
+        command = ["apt-get", *options, "download", "-q", *packages]
         if _run(command, folder=folder) != 0:
             _must(["apt-get", *options, "update", "-q"], folder=folder)
             _must(command, folder=folder)
-        [archive] = list(Path(folder).glob("*.deb"))
         fresh = target.with_name(target.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        _must(["dpkg", "-x", str(archive), str(fresh)])
+        for archive in Path(folder).glob("*.deb"):
+            _must(["dpkg", "-x", str(archive), str(fresh)])
         shutil.rmtree(target, ignore_errors=True)
         fresh.rename(target)
 

