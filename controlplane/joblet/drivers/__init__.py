@@ -1,0 +1,1 @@
+"""How a joblet runs attempts: real processes, or none at all."""

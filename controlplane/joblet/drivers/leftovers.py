@@ -1,0 +1,39 @@
+"""Processes of a command whose shim was killed, found by a variable that only they carry. Reads /proc, kills."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def start_ticks(pid: int) -> int:
+    """When the process started, in the kernel's own count; 0 when it is gone."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return 0
+    return int(stat.rpartition(b")")[2].split()[19])
+
+
+def kill_marked(variable: str) -> int:
+    """Kills every process with this in its environment; how many there were. None left means certainly none."""
+    mark = variable.encode()
+    found = 0
+    for entry in os.scandir(_PROC):
+        if entry.name.isdigit() and _carries(entry.path, mark):
+            found += 1
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(int(entry.name), signal.SIGKILL)
+    return found
+
+
+def _carries(path: str, mark: bytes) -> bool:
+    try:
+        with open(f"{path}/environ", "rb") as file:
+            return mark in file.read().split(b"\0")
+    except OSError:
+        return False

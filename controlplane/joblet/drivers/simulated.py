@@ -1,0 +1,145 @@
+"""Attempts that only pass time: for tests and benchmarks of everything else.
+
+One timer per running attempt and nothing more. A task overrides what the driver was told with SIMULATE_DURATION and
+SIMULATE_EXIT_CODE in its environment. Holders end as Lost when the session is no longer confirmed, like real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from controlplane.aio.clock import Clock
+from controlplane.joblet.driver import Notice
+from controlplane.joblet.home import Home
+from controlplane.joblet.reconcile import ALIVE, observed_task
+from controlplane.joblet.records import Records, subject_of
+from controlplane.model import times
+from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
+from controlplane.model.quantity import Number
+
+
+class Chances(msgspec.Struct, frozen=True, kw_only=True):
+    duration: Number = 0.05
+    failure_rate: float = 0.0
+    seed: int = 0
+
+
+class Attempt:
+    __slots__ = ("fulfilment", "observed", "timer")
+
+    def __init__(self, fulfilment: Fulfilment, observed: ObservedTask) -> None:
+        self.fulfilment = fulfilment
+        self.observed = observed
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class SimulatedDriver:
+    def __init__(self, chances: Chances, home: Home, *, clock: Clock, records: Records | None = None) -> None:
+        self._chances = chances
+        self._random = random.Random(chances.seed)
+        self._home = home
+        self._clock = clock
+        self._records = records
+        self._attempts: dict[str, dict[TaskRef, Attempt]] = {}
+        self._running = 0
+        self._notice: Notice = lambda identity: None
+
+    def attach(self, notice: Notice) -> None:
+        self._notice = notice
+
+    def fulfilments(self) -> Collection[str]:
+        return list(self._attempts)
+
+    def seen(self, fulfilment: str) -> Mapping[TaskRef, ObservedTask]:
+        attempts = self._attempts.get(fulfilment)
+        return {ref: attempt.observed for ref, attempt in attempts.items()} if attempts else {}
+
+    def running(self) -> int:
+        return self._running
+
+    def start(self, fulfilment: Fulfilment, task: TaskRef) -> None:
+        observed = msgspec.structs.replace(observed_task(task, "Running"), started=self._now())
+        attempt = Attempt(fulfilment, observed)
+        self._attempts.setdefault(fulfilment.id, {})[task] = attempt
+        try:
+            seconds, exit_code = self._fate(fulfilment, task)
+        except ValueError as error:
+            attempt.observed = observed_task(task, "Failed", reason="StartError", message=str(error))
+            return
+        self._running += 1
+        self._record("started", attempt, task)
+        loop = asyncio.get_running_loop()
+        if fulfilment.holds:
+            end_at = self._clock.monotonic() + seconds
+            attempt.timer = loop.call_later(0, self._hold, attempt, task, end_at, exit_code)
+        elif seconds <= 0:
+            self._exit(attempt, task, exit_code)
+        else:
+            attempt.timer = loop.call_later(seconds, self._exit_later, attempt, task, exit_code)
+
+    def stop(self, fulfilment: str, task: TaskRef, reason: str) -> None:
+        attempt = self._attempts[fulfilment][task]
+        self._end(attempt, task, observed_task(task, "Cancelled", reason=reason))
+        asyncio.get_running_loop().call_soon(self._notice, fulfilment)
+
+    def drop(self, fulfilment: str) -> None:
+        for task, attempt in self._attempts.pop(fulfilment, {}).items():
+            if attempt.observed.phase in ALIVE:
+                self._end(attempt, task, observed_task(task, "Cancelled"))
+
+    def blocks(self, fulfilment: Fulfilment) -> bool:
+        """Ending takes no time here, so what lives is desired, and no two desired ones share a resource."""
+        return False
+
+    def _fate(self, fulfilment: Fulfilment, task: TaskRef) -> tuple[float, int]:
+        spec = fulfilment.jobs.get(task.job)
+        told = spec.environment if spec is not None else {}
+        seconds = float(told.get("SIMULATE_DURATION", self._chances.duration))
+        fails = self._chances.failure_rate > 0 and self._random.random() < self._chances.failure_rate
+        return seconds, int(told.get("SIMULATE_EXIT_CODE", 1 if fails else 0))
+
+    def _hold(self, attempt: Attempt, task: TaskRef, end_at: float, exit_code: int) -> None:
+        """Wakes at the end or when the session runs out, whichever is first."""
+        now = self._clock.monotonic()
+        if now >= self._home.until:
+            self._end(attempt, task, observed_task(task, "Failed", reason="Lost", message="the session ran out"))
+            self._notice(attempt.fulfilment.id)
+        elif now >= end_at:
+            self._exit_later(attempt, task, exit_code)
+        else:
+            wake_in = min(end_at, self._home.until) - now
+            attempt.timer = asyncio.get_running_loop().call_later(wake_in, self._hold, attempt, task, end_at, exit_code)
+
+    def _exit_later(self, attempt: Attempt, task: TaskRef, exit_code: int) -> None:
+        self._exit(attempt, task, exit_code)
+        self._notice(attempt.fulfilment.id)
+
+    def _exit(self, attempt: Attempt, task: TaskRef, exit_code: int) -> None:
+        failed = exit_code != 0
+        end = observed_task(
+            task,
+            "Failed" if failed else "Succeeded",
+            reason="Failed" if failed else "",
+            message="simulated failure" if failed else "",
+        )
+        self._end(attempt, task, msgspec.structs.replace(end, exit_code=exit_code))
+
+    def _end(self, attempt: Attempt, task: TaskRef, end: ObservedTask) -> None:
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        self._running -= 1
+        self._record("ended", attempt, task, end.exit_code)
+        attempt.observed = msgspec.structs.replace(end, started=attempt.observed.started, finished=self._now())
+
+    def _record(self, event: str, attempt: Attempt, task: TaskRef, exit_code: int | None = None) -> None:
+        if self._records is not None:
+            subject = subject_of(attempt.fulfilment, task)
+            self._records.append(event, subject, pid=os.getpid(), exit_code=exit_code)
+
+    def _now(self) -> str:
+        return times.show(self._clock.wall())

@@ -1,0 +1,121 @@
+"""The composition root of a joblet process: builds the real things, wires them, runs them.
+
+Stopped by SIGTERM or SIGINT it leaves its commands running; the next joblet in the same folder adopts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import hashlib
+import importlib.metadata
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
+from controlplane.aio.failpoint import Failpoints
+from controlplane.joblet.driver import Driver
+from controlplane.joblet.drivers.process import ProcessDriver
+from controlplane.joblet.drivers.simulated import Chances, SimulatedDriver
+from controlplane.joblet.home import Folder, Home, read_boot, read_secret, take_lock
+from controlplane.joblet.links import Links
+from controlplane.joblet.records import Records
+from controlplane.joblet.settings import JobletSettings
+from controlplane.joblet.stream import Stream
+from controlplane.joblet.worker import Worker
+from controlplane.model.identity import Mint
+from controlplane.model.quantity import Number
+from controlplane.wire.v1 import joblets_pb2
+
+# What a command inherits of the joblet's own environment.
+INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
+_SIMULATED_CAPACITY: dict[str, Number] = {"cpu": 16, "memory": 16 * 2**30}
+log = structlog.get_logger()
+
+
+async def run(settings: JobletSettings) -> None:
+    """Returns after SIGTERM or SIGINT. Raises AlreadyExists when another joblet lives in the folder."""
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    clock = SystemClock()
+    links = Links(settings.endpoints, settings.count)
+    instance = Mint(wall_milliseconds, chance).make()
+    failpoints = Failpoints(settings.failpoints)
+    with contextlib.ExitStack() as stack:
+        streams = []
+        for target, driver, home in _drivers(settings, clock, stack):
+            worker = Worker(target, driver, home, clock=clock, failpoints=failpoints)
+            streams.append(Stream(_hello(settings, target, instance, home), worker, home, links=links, clock=clock))
+        tasks = [loop.create_task(stream.run()) for stream in streams]
+        waiter = loop.create_task(stopped.wait())
+        log.info("joblet runs", target=settings.target, count=settings.count, driver=settings.driver)
+        try:
+            await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (waiter, *tasks):
+                task.cancel()
+            results = await asyncio.gather(waiter, *tasks, return_exceptions=True)
+            await links.close()
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+            raise result
+    log.info("joblet stopped, its commands go on", target=settings.target)
+
+
+def _drivers(
+    settings: JobletSettings, clock: SystemClock, stack: contextlib.ExitStack
+) -> Iterator[tuple[str, Driver, Home]]:
+    if settings.driver == "process":
+        folder = Folder(Path(settings.data_dir).absolute(), read_boot())
+        stack.callback(folder.close)
+        records = Records(folder.path, boot=folder.boot, clock=clock)
+        stack.callback(records.close)
+        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        process = ProcessDriver(folder, records, inherited, clock=clock)
+        stack.callback(process.close)
+        process.adopt()
+        yield settings.target, process, folder
+        return
+    shared, secret = _simulated_folder(settings, clock, stack)
+    for number, target in enumerate(settings.targets()):
+        home = Home(hashlib.sha256(f"{secret} {target}".encode()).hexdigest())
+        chances = Chances(duration=settings.duration, failure_rate=settings.failure_rate, seed=settings.seed + number)
+        yield target, SimulatedDriver(chances, home, clock=clock, records=shared), home
+
+
+def _simulated_folder(
+    settings: JobletSettings, clock: SystemClock, stack: contextlib.ExitStack
+) -> tuple[Records | None, str]:
+    if not settings.data_dir:
+        return None, chance(16).hex()
+    path = Path(settings.data_dir).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    stack.callback(os.close, take_lock(path))
+    records = Records(path, boot=read_boot(), clock=clock)
+    stack.callback(records.close)
+    return records, read_secret(path)
+
+
+def _hello(settings: JobletSettings, target: str, instance: str, home: Home) -> joblets_pb2.Hello:
+    return joblets_pb2.Hello(
+        target=target,
+        driver=settings.driver,
+        instance=instance,
+        instance_secret=home.secret,
+        version=importlib.metadata.version("controlplane"),
+        capacity=settings.capacity or _default_capacity(settings.driver),
+        owner=settings.owner or getpass.getuser(),
+    )
+
+
+def _default_capacity(driver: str) -> dict[str, Number]:
+    if driver == "simulated":
+        return _SIMULATED_CAPACITY
+    return {"cpu": os.cpu_count() or 1, "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")}

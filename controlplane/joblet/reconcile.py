@@ -1,0 +1,79 @@
+"""What to do about one fulfilment: desired, stored and seen in, a decision out. Pure.
+
+The rule that keeps an attempt from being started twice: it is started only when nothing of it is seen here and its
+`Starting` is stored under a session whose starts would all be seen here. Anything else that is stored as begun, and
+of which nothing is seen, is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controlplane.model.fulfilment import Fulfilment, Observed, ObservedTask, TaskRef
+
+FINAL = frozenset({"Succeeded", "Failed", "Cancelled"})
+ALIVE = frozenset({"Starting", "Running"})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`tasks` is the newest that can be said of every task; it may be reported before `start` and `stop` are done."""
+
+    phase: str
+    tasks: tuple[ObservedTask, ...]
+    start: tuple[TaskRef, ...] = ()
+    stop: tuple[TaskRef, ...] = ()
+
+
+def decide(
+    desired: Fulfilment, stored: Observed | None, seen: Mapping[TaskRef, ObservedTask], *, trusted: bool
+) -> Decision:
+    """`trusted`: all that was started under the session of `stored` would be in `seen`."""
+    reported = {ref_of(task): task for task in stored.tasks} if stored is not None else {}
+    tasks: list[ObservedTask] = []
+    start: list[TaskRef] = []
+    stop: list[TaskRef] = []
+    for ref in desired.tasks:
+        actual = seen.get(ref)
+        if actual is not None:
+            tasks.append(actual)
+            if desired.want == "stop" and actual.phase in ALIVE:
+                stop.append(ref)
+            continue
+        task, may_start = _unseen(desired, ref, reported.get(ref), trusted)
+        tasks.append(task)
+        if may_start:
+            start.append(ref)
+    return Decision(fold([task.phase for task in tasks]), tuple(tasks), tuple(start), tuple(stop))
+
+
+def _unseen(
+    desired: Fulfilment, ref: TaskRef, reported: ObservedTask | None, trusted: bool
+) -> tuple[ObservedTask, bool]:
+    if reported is not None and reported.phase in FINAL:
+        return reported, False
+    if reported is not None and (reported.phase != "Starting" or not trusted):
+        return lost(ref, "nothing is left of it on this target"), False
+    if desired.want == "stop":
+        return observed_task(ref, "Cancelled", reason=desired.reason), False
+    return observed_task(ref, "Starting"), reported is not None
+
+
+def fold(phases: list[str]) -> str:
+    """The phase of the whole: Starting until one runs, Running until all ended."""
+    if all(phase in FINAL for phase in phases):
+        return next((worst for worst in ("Failed", "Cancelled") if worst in phases), "Succeeded")
+    return "Starting" if all(phase == "Starting" for phase in phases) else "Running"
+
+
+def ref_of(task: ObservedTask) -> TaskRef:
+    return TaskRef(job=task.job, index=task.index, attempt=task.attempt)
+
+
+def observed_task(ref: TaskRef, phase: str, *, reason: str = "", message: str = "") -> ObservedTask:
+    return ObservedTask(job=ref.job, index=ref.index, attempt=ref.attempt, phase=phase, reason=reason, message=message)
+
+
+def lost(ref: TaskRef, message: str) -> ObservedTask:
+    return observed_task(ref, "Failed", reason="Lost", message=message)

@@ -1,0 +1,91 @@
+"""The chain of reports of one fulfilment: one at a time, each based on the revision of the one before. Pure.
+
+A report whose answer is missing or says "unknown" is never taken for stored or for lost: the next one, under a new
+number and on the same base, is either stored or refused with what is stored instead.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from controlplane.joblet.reconcile import Decision
+from controlplane.model.fulfilment import Observed
+
+
+class Verdict(Enum):
+    """What the answer to a report means for its fulfilment."""
+
+    GO_ON = "go on"
+    AGAIN_LATER = "again later"
+    GONE = "gone"
+    STALE_SESSION = "stale session"
+    IGNORE = "ignore"
+
+
+_VERDICTS = {
+    "NotFound": Verdict.GONE,
+    "StaleAttempt": Verdict.STALE_SESSION,
+    "Unavailable": Verdict.AGAIN_LATER,
+    "OutcomeUnknown": Verdict.AGAIN_LATER,
+}
+
+
+class Chain:
+    """`stored` is what the control plane has, at revision `base` (0: nothing)."""
+
+    __slots__ = ("_number", "base", "outstanding", "stored")
+
+    def __init__(self) -> None:
+        self.stored: Observed | None = None
+        self.base = 0
+        self.outstanding: Observed | None = None
+        self._number = 0
+
+    def learn(self, stored: Observed | None, revision: int) -> None:
+        """What a replica says is stored; older than what is known here it says nothing."""
+        if revision >= self.base:
+            self._take(stored, revision)
+
+    def _take(self, stored: Observed | None, revision: int) -> None:
+        self.base = revision
+        self.stored = stored
+        if stored is not None:
+            self._number = max(self._number, stored.report)
+
+    def reconnected(self) -> None:
+        """The answer to an outstanding report will never come."""
+        self.outstanding = None
+
+    def next(self, identity: tuple[str, str, str], decision: Decision, now: str) -> Observed | None:
+        """The report to send now, if there is anything new to say and the last one was answered."""
+        if self.outstanding is not None:
+            return None
+        stored = self.stored
+        if stored is not None and stored.phase == decision.phase and stored.tasks == decision.tasks:
+            return None
+        self._number += 1
+        fulfilment, target, session = identity
+        self.outstanding = Observed(
+            id=fulfilment,
+            target=target,
+            session=session,
+            report=self._number,
+            phase=decision.phase,
+            tasks=decision.tasks,
+            observed=now,
+        )
+        return self.outstanding
+
+    def acknowledge(self, report: int, code: str, stored: Observed | None, revision: int) -> Verdict:
+        sent = self.outstanding
+        if sent is None or sent.report != report:
+            return Verdict.IGNORE
+        self.outstanding = None
+        if not code:
+            self._take(sent, revision)
+            return Verdict.GO_ON
+        if code == "Conflict":
+            same = stored is not None and (stored.report, stored.session) == (sent.report, sent.session)
+            self._take(sent if same else stored, revision)
+            return Verdict.GO_ON
+        return _VERDICTS.get(code, Verdict.AGAIN_LATER)

@@ -1,0 +1,234 @@
+"""The one stream between a target's worker and whichever replica serves it.
+
+It says hello, beats, carries what the worker sends in batches of whatever is ready, and leaves a replica that broke
+or fell silent for the next one, with the same session. A heartbeat confirms the session from the moment it was put
+into the stream, never from its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import zlib
+
+import grpc
+import structlog
+
+from controlplane.aio.clock import Clock
+from controlplane.joblet.home import Home
+from controlplane.joblet.links import Links
+from controlplane.joblet.outbox import Outbox
+from controlplane.joblet.worker import Worker
+from controlplane.model.errors import AlreadyExists, NotFound, Refused, StaleAttempt
+from controlplane.wire import errors
+from controlplane.wire.v1 import common_pb2, joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
+
+WELCOME_SECONDS = 2.0
+BACK_OFF_SECONDS = 1.0
+LIVED_SECONDS = 1.0
+OVERDUE_SECONDS = 10.0
+log = structlog.get_logger()
+
+
+class Stream:
+    def __init__(self, hello: joblets_pb2.Hello, worker: Worker, home: Home, *, links: Links, clock: Clock) -> None:
+        self._hello = hello
+        self._worker = worker
+        self._home = home
+        self._links = links
+        self._clock = clock
+        self._place = zlib.crc32(hello.target.encode())
+        self._created = False
+        self._welcomed = False
+        self._session = ""
+        self._highest_revision = 0
+        self._beat_number = 0
+        self._talk: Talk | None = None
+
+    async def run(self) -> None:
+        """Goes from replica to replica until cancelled; one round without success is followed by a pause."""
+        endpoints = self._links.endpoints
+        failures = 0
+        while True:
+            endpoint = endpoints[self._place % len(endpoints)]
+            began = self._clock.monotonic()
+            welcomed = await self._visit(endpoint)
+            lived = welcomed and self._clock.monotonic() - began >= LIVED_SECONDS
+            failures = 0 if lived else failures + 1
+            self._place += 1
+            if failures >= len(endpoints):
+                most = min(BACK_OFF_SECONDS, 0.05 * 2 ** min(10, failures - len(endpoints)))
+                await self._clock.sleep(most * random.uniform(0.5, 1.0))
+
+    async def _visit(self, endpoint: str) -> bool:
+        channel = self._links.channel(endpoint, zlib.crc32(self._hello.target.encode()))
+        self._talk = talk = Talk()
+        try:
+            await self._create_target(channel)
+            talk.call = joblets_pb2_grpc.JobletsStub(channel).Connect()
+            await self._listen(talk)
+        except grpc.aio.AioRpcError as error:
+            self._refused(endpoint, error)
+        except asyncio.InvalidStateError:
+            log.info("a replica is gone", target=self._hello.target, endpoint=endpoint)
+        except asyncio.CancelledError:
+            if not talk.closed or _being_cancelled():
+                raise
+        except TimeoutError:
+            log.warning("a replica is silent, trying the next", target=self._hello.target, endpoint=endpoint)
+        finally:
+            self._worker.disconnected()
+            talk.close()
+        return talk.welcome is not None
+
+    async def _create_target(self, channel: grpc.aio.Channel) -> None:
+        """Like a user would, once: a target that is deleted later stays deleted."""
+        if self._created:
+            return
+        hello = self._hello
+        target = targets_pb2.Target(
+            name=hello.target,
+            driver=hello.driver,
+            owner=hello.owner,
+            creator="joblet",
+            capacity=common_pb2.Quantities(of=dict(hello.capacity)),
+        )
+        try:
+            await targets_pb2_grpc.TargetsStub(channel).Create(target, timeout=WELCOME_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            if error.code() != grpc.StatusCode.ALREADY_EXISTS:
+                raise
+        self._created = True
+
+    async def _listen(self, talk: Talk) -> None:
+        assert talk.call is not None
+        hello = joblets_pb2.Hello()
+        hello.CopyFrom(self._hello)
+        hello.session, hello.highest_revision = self._session, self._highest_revision
+        await talk.call.write(joblets_pb2.JobletBatch(messages=[joblets_pb2.JobletMessage(hello=hello)]))
+        async with asyncio.timeout(WELCOME_SECONDS) as patience:
+            while True:
+                batch = await talk.call.read()
+                if not isinstance(batch, joblets_pb2.ReplicaBatch):
+                    return  # the end of the stream
+                for message in batch.messages:
+                    self._handle(message, talk)
+                if talk.welcome is not None:
+                    patience.reschedule(asyncio.get_running_loop().time() + talk.silence_seconds)
+
+    def _refused(self, endpoint: str, error: grpc.aio.AioRpcError) -> None:
+        reason = errors.from_rpc(error)
+        if isinstance(reason, StaleAttempt):
+            self._session = ""
+        elif isinstance(reason, NotFound) and not self._welcomed:
+            self._created = False
+        if isinstance(reason, AlreadyExists):
+            log.warning("another joblet holds the target", target=self._hello.target, endpoint=endpoint)
+        elif isinstance(reason, Refused):
+            log.warning("a replica refused", target=self._hello.target, endpoint=endpoint, reason=str(reason))
+        else:
+            log.info("a replica is gone", target=self._hello.target, endpoint=endpoint, reason=str(reason))
+
+    # What the replica says
+
+    def _handle(self, message: joblets_pb2.ReplicaMessage, talk: Talk) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "welcome":
+            self._saw(message.welcome.revision)
+            self._be_welcome(message.welcome, talk)
+        elif kind == "assign":
+            self._saw(max(message.assign.revision, message.assign.observed_revision))
+            self._worker.assign(message.assign)
+        elif kind == "withdraw":
+            self._saw(message.withdraw.revision)
+            self._worker.withdraw(message.withdraw.id)
+        elif kind == "synced":
+            self._saw(message.synced.revision)
+            self._worker.sync()
+        elif kind == "heartbeat_ack":
+            self._confirm(message.heartbeat_ack.number, talk)
+        elif kind == "report_ack":
+            self._saw(max(message.report_ack.revision, message.report_ack.observed_revision))
+            self._worker.acknowledge(message.report_ack)
+
+    def _saw(self, revision: int) -> None:
+        self._highest_revision = max(self._highest_revision, revision)
+
+    def _be_welcome(self, welcome: joblets_pb2.Welcome, talk: Talk) -> None:
+        self._welcomed = True
+        self._session = welcome.session
+        talk.be_welcome(welcome)
+        log.info("connected", target=self._hello.target, replica=welcome.replica, session=welcome.session)
+        self._worker.connected(welcome.session, talk.outbox.add, self._renew)
+        self._beat(talk)
+
+    def _renew(self) -> None:
+        self._session = ""
+        if self._talk is not None:
+            self._talk.close()
+
+    # Heartbeats
+
+    def _beat(self, talk: Talk) -> None:
+        now = self._clock.monotonic()
+        if self._worker.overdue(now - OVERDUE_SECONDS):
+            log.warning("a replica does not answer reports, trying the next", target=self._hello.target)
+            talk.close()
+            return
+        self._beat_number += 1
+        talk.beats[self._beat_number] = now
+        beat = joblets_pb2.Heartbeat(number=self._beat_number, stats=self._worker.stats())
+        talk.outbox.add(joblets_pb2.JobletMessage(heartbeat=beat))
+        talk.next_beat = asyncio.get_running_loop().call_later(talk.heartbeat_seconds, self._beat, talk)
+
+    def _confirm(self, number: int, talk: Talk) -> None:
+        sent_at = talk.beats.get(number)
+        if sent_at is None or talk.welcome is None:
+            return
+        talk.beats = {other: at for other, at in talk.beats.items() if other > number}
+        self._home.confirm(sent_at, talk.welcome.lease_seconds)
+        self._worker.confirmed()
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class Talk:
+    """One connection: from the hello to its end."""
+
+    def __init__(self) -> None:
+        self.call: grpc.aio.StreamStreamCall[joblets_pb2.JobletBatch, joblets_pb2.ReplicaBatch] | None = None
+        self.welcome: joblets_pb2.Welcome | None = None
+        self.outbox = Outbox()
+        self.beats: dict[int, float] = {}
+        self.next_beat: asyncio.TimerHandle | None = None
+        self.closed = False
+        self._writer: asyncio.Task[None] | None = None
+
+    def be_welcome(self, welcome: joblets_pb2.Welcome) -> None:
+        assert self.call is not None
+        self.welcome = welcome
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self.outbox.carry(self.call))
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        return self.welcome.heartbeat_seconds if self.welcome is not None else 1.0
+
+    @property
+    def silence_seconds(self) -> float:
+        """A third of the lease; never so short that a replica in good health could miss it between two beats."""
+        lease = self.welcome.lease_seconds if self.welcome is not None else 0.0
+        return max(lease / 3, self.heartbeat_seconds * 1.5)
+
+    def close(self) -> None:
+        """The call's reader then sees a cancellation, which is not one of its task."""
+        self.closed = True
+        if self.next_beat is not None:
+            self.next_beat.cancel()
+        if self._writer is not None:
+            self._writer.cancel()
+        if self.call is not None:
+            self.call.cancel()

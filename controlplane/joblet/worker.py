@@ -1,0 +1,190 @@
+"""The worker of one target: brings what the driver sees to what the control plane desires, and reports it.
+
+It is driven by three kinds of events: messages of the replica, notices of the driver, confirmed heartbeats. Each one
+ends in `_touch` for the fulfilments it concerns. Nothing is started and nothing is reported between the loss of a
+stream and the end of the full list that the next one begins with. It never awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from controlplane.aio.clock import Clock
+from controlplane.aio.failpoint import Failpoints
+from controlplane.joblet.driver import Driver
+from controlplane.joblet.home import Home
+from controlplane.joblet.reconcile import decide
+from controlplane.joblet.reporter import Chain, Verdict
+from controlplane.model import times
+from controlplane.model.fulfilment import Fulfilment, Observed
+from controlplane.wire import convert
+from controlplane.wire.v1 import fulfilments_pb2, joblets_pb2
+
+AGAIN_SECONDS = 0.2
+log = structlog.get_logger()
+
+
+class Entry:
+    """One desired fulfilment and its chain of reports."""
+
+    __slots__ = ("chain", "fulfilment", "sent_at")
+
+    def __init__(self, fulfilment: Fulfilment) -> None:
+        self.fulfilment = fulfilment
+        self.chain = Chain()
+        self.sent_at = 0.0
+
+
+class Worker:
+    def __init__(self, target: str, driver: Driver, home: Home, *, clock: Clock, failpoints: Failpoints) -> None:
+        self.target = target
+        self._driver = driver
+        self._home = home
+        self._clock = clock
+        self._failpoints = failpoints
+        self._entries: dict[str, Entry] = {}
+        self._waiting: set[str] = set()
+        self._listed: set[str] | None = None
+        self._session = ""
+        self._send: Callable[[joblets_pb2.JobletMessage], None] | None = None
+        self._renew: Callable[[], None] = lambda: None
+        driver.attach(self._notice)
+
+    # The stream
+
+    def connected(
+        self, session: str, send: Callable[[joblets_pb2.JobletMessage], None], renew: Callable[[], None]
+    ) -> None:
+        """A full list follows. `renew` gives up the session and connects anew."""
+        self._home.remember(session)
+        self._session = session
+        self._listed = set()
+        self._send = send
+        self._renew = renew
+        for entry in self._entries.values():
+            entry.chain.reconnected()
+
+    def disconnected(self) -> None:
+        self._listed = set()
+        self._send = None
+
+    def assign(self, message: joblets_pb2.Assign) -> None:
+        # A newer replica may know fields that this joblet does not follow.
+        message.DiscardUnknownFields()
+        fulfilment = convert.to_model(message.fulfilment, Fulfilment)
+        entry = self._entries.get(fulfilment.id)
+        if entry is None:
+            entry = self._entries[fulfilment.id] = Entry(fulfilment)
+        entry.fulfilment = fulfilment
+        stored = message.fulfilment.observed if message.fulfilment.HasField("observed") else None
+        entry.chain.learn(_observed(stored), message.observed_revision)
+        if self._listed is not None:
+            self._listed.add(fulfilment.id)
+        else:
+            self._touch(fulfilment.id)
+
+    def withdraw(self, identity: str) -> None:
+        if self._listed is not None:
+            self._listed.discard(identity)
+        else:
+            self._drop(identity)
+
+    def sync(self) -> None:
+        """The list is complete. What is not in it is stopped before anything else is started."""
+        listed, self._listed = self._listed or set(), None
+        for identity in [*self._entries, *self._driver.fulfilments()]:
+            if identity not in listed:
+                self._drop(identity)
+        for identity in list(self._entries):
+            self._touch(identity)
+
+    def acknowledge(self, ack: joblets_pb2.ReportAck) -> None:
+        entry = self._entries.get(ack.id)
+        if entry is None:
+            return
+        stored = _observed(ack.stored) if ack.HasField("stored") else None
+        verdict = entry.chain.acknowledge(ack.report, ack.code, stored, ack.observed_revision)
+        if verdict is Verdict.GO_ON:
+            self._touch(ack.id)
+        elif verdict is Verdict.GONE:
+            self._drop(ack.id)
+        elif verdict is Verdict.STALE_SESSION:
+            log.warning("the session is no longer valid", target=self.target, session=self._session)
+            self._renew()
+        elif verdict is Verdict.AGAIN_LATER:
+            log.info("a report was not stored", fulfilment=ack.id, code=ack.code, reason=ack.message)
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._touch, ack.id)
+
+    def confirmed(self) -> None:
+        """The session is confirmed for longer: what waited for that may start."""
+        self._touch_waiting()
+
+    def overdue(self, before: float) -> bool:
+        """Whether a report sent before that time still has no answer."""
+        return any(entry.chain.outstanding is not None and entry.sent_at < before for entry in self._entries.values())
+
+    def stats(self) -> dict[str, float]:
+        return {"desired": len(self._entries), "running": self._driver.running()}
+
+    # The driver
+
+    def _notice(self, identity: str) -> None:
+        self._touch(identity)
+        self._touch_waiting()
+
+    # What follows
+
+    def _touch(self, identity: str) -> None:
+        entry = self._entries.get(identity)
+        if entry is None or self._listed is not None or self._send is None:
+            return
+        fulfilment, chain = entry.fulfilment, entry.chain
+        trusted = chain.stored is not None and self._home.trusts(chain.stored.session)
+        decision = decide(fulfilment, chain.stored, self._driver.seen(identity), trusted=trusted)
+        for task in decision.stop:
+            self._driver.stop(identity, task, fulfilment.reason)
+        if decision.start and self._may_start(fulfilment):
+            self._failpoints.reach("joblet.before-start")
+            for task in decision.start:
+                self._driver.start(fulfilment, task)
+            decision = decide(fulfilment, chain.stored, self._driver.seen(identity), trusted=trusted)
+        if decision.phase == "Running":
+            self._failpoints.reach("joblet.after-start")
+        now = times.show(self._clock.wall())
+        report = chain.next((identity, self.target, self._session), decision, now)
+        if report is not None:
+            entry.sent_at = self._clock.monotonic()
+            self._send(_report(report, chain.base))
+
+    def _may_start(self, fulfilment: Fulfilment) -> bool:
+        """A holder starts only while the session is confirmed, and never beside a holder that is still dying."""
+        if not fulfilment.holds:
+            return True
+        if self._clock.monotonic() < self._home.until and not self._driver.blocks(fulfilment):
+            self._waiting.discard(fulfilment.id)
+            return True
+        self._waiting.add(fulfilment.id)
+        return False
+
+    def _touch_waiting(self) -> None:
+        for identity in list(self._waiting):
+            self._touch(identity)
+
+    def _drop(self, identity: str) -> None:
+        self._entries.pop(identity, None)
+        self._waiting.discard(identity)
+        self._driver.drop(identity)
+
+
+def _observed(message: fulfilments_pb2.Observed | None) -> Observed | None:
+    return convert.to_model(message, Observed) if message is not None else None
+
+
+def _report(observed: Observed, base: int) -> joblets_pb2.JobletMessage:
+    message = joblets_pb2.JobletMessage()
+    convert.fill(observed, message.report.observed)
+    message.report.base_revision = base
+    return message

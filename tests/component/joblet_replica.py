@@ -1,0 +1,243 @@
+"""A replica as a joblet sees it: real gRPC servers over one shared store in memory. Stands in at the port only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import grpc
+
+from controlplane.model import errors
+from controlplane.model.fulfilment import Fulfilment, Observed, TaskRef, TaskSpec
+from controlplane.wire import convert
+from controlplane.wire.errors import code_of, trailing_metadata
+from controlplane.wire.v1 import fulfilments_pb2, joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
+
+ORDER = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
+Out = joblets_pb2.ReplicaMessage
+
+
+def a_fulfilment(
+    number: int, *command: str, tasks: int = 1, holds: tuple[str, ...] = (), **spec: object
+) -> Fulfilment:
+    return Fulfilment(
+        id=f"01HYYYYYYYYYYYYYYYYYYY{number:04d}",
+        epoch=1,
+        cycle=1,
+        order=ORDER,
+        target="here",
+        tasks=tuple(TaskRef(job="job-0", index=number * 100 + index, attempt=1) for index in range(tasks)),
+        jobs={"job-0": TaskSpec(command=command, **spec)},  # type: ignore[arg-type]
+        holds=holds,
+    )
+
+
+class World:
+    """What the replicas share, as etcd would hold it."""
+
+    def __init__(self, *, lease_seconds: float = 6.0, heartbeat_seconds: float = 0.2) -> None:
+        self.lease_seconds = lease_seconds
+        self.heartbeat_seconds = heartbeat_seconds
+        self.revision = 1
+        self.desired: dict[str, Fulfilment] = {}
+        self.observed: dict[str, tuple[int, Observed]] = {}
+        self.history: list[Observed] = []
+        self.received: list[Observed] = []
+        self.hellos: list[joblets_pb2.Hello] = []
+        self.targets: dict[str, targets_pb2.Target] = {}
+        self.session = ""
+        self.secret: str | None = None
+        self.sessions = 0
+        self.confirming = True
+        self.speaking = True
+        # Codes for the next reports; "lost" stores one and says OutcomeUnknown, "deaf" never answers.
+        self.answers: list[str] = []
+        self.outputs: set[asyncio.Queue[list[Out] | None]] = set()
+        self.changed = asyncio.Condition()
+
+    async def until(self, holds: Callable[[], bool], seconds: float = 20.0) -> None:
+        async with asyncio.timeout(seconds), self.changed:
+            await self.changed.wait_for(holds)
+
+    async def until_phase(self, identity: str, phase: str, seconds: float = 20.0) -> Observed:
+        await self.until(lambda: identity in self.observed and self.observed[identity][1].phase == phase, seconds)
+        return self.observed[identity][1]
+
+    def phases(self, identity: str) -> list[str]:
+        return [observed.phase for observed in self.history if observed.id == identity]
+
+    async def notify(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    def next_revision(self) -> int:
+        self.revision += 1
+        return self.revision
+
+    def say(self, *messages: Out) -> None:
+        for queue in self.outputs:
+            queue.put_nowait(list(messages))
+
+    def assign(self, fulfilment: Fulfilment) -> None:
+        self.next_revision()
+        self.desired[fulfilment.id] = fulfilment
+        self.say(self.assignment(fulfilment.id))
+
+    def withdraw(self, identity: str) -> None:
+        self.forget(identity)
+        self.say(Out(withdraw=joblets_pb2.Withdraw(id=identity, revision=self.revision)))
+
+    def forget(self, identity: str) -> None:
+        """Without a word to those who are connected."""
+        self.next_revision()
+        self.desired.pop(identity, None)
+        self.observed.pop(identity, None)
+
+    def assignment(self, identity: str) -> Out:
+        message = Out()
+        convert.fill(self.desired[identity], message.assign.fulfilment)
+        message.assign.revision = self.revision
+        if identity in self.observed:
+            revision, observed = self.observed[identity]
+            convert.fill(observed, message.assign.fulfilment.observed)
+            message.assign.observed_revision = revision
+        return message
+
+    def full_list(self) -> list[Out]:
+        synced = Out(synced=joblets_pb2.Synced(revision=self.revision))
+        return [*(self.assignment(identity) for identity in self.desired), synced]
+
+    def join(self, hello: joblets_pb2.Hello) -> None:
+        if self.secret is not None and self.secret != hello.instance_secret:
+            raise errors.AlreadyExists("another joblet holds the target")
+        if hello.session and hello.session != self.session:
+            raise errors.StaleAttempt("that session is over")
+        self.secret = hello.instance_secret
+        if not hello.session:
+            self.sessions += 1
+            self.session = f"session-{self.sessions}"
+
+    def store(self, report: joblets_pb2.Report) -> joblets_pb2.ReportAck | None:
+        observed = convert.to_model(report.observed, Observed)
+        self.received.append(observed)
+        answer = self.answers.pop(0) if self.answers else ""
+        ack = joblets_pb2.ReportAck(id=observed.id, report=observed.report)
+        if answer == "deaf":
+            return None
+        if answer not in ("", "lost"):
+            ack.code = answer
+            return ack
+        revision, stored = self.observed.get(observed.id, (0, None))
+        if observed.session != self.session:
+            ack.code = "StaleAttempt"
+        elif observed.id not in self.desired:
+            ack.code = "NotFound"
+        elif revision != report.base_revision:
+            ack.code, ack.observed_revision = "Conflict", revision
+            if stored is not None:
+                convert.fill(stored, ack.stored)
+        else:
+            self.observed[observed.id] = (self.next_revision(), observed)
+            self.history.append(observed)
+            ack.observed_revision = ack.revision = self.revision
+        if answer == "lost":
+            return joblets_pb2.ReportAck(id=observed.id, report=observed.report, code="OutcomeUnknown")
+        return ack
+
+
+class Joblets(joblets_pb2_grpc.JobletsServicer):
+    def __init__(self, name: str, world: World) -> None:
+        self._name = name
+        self._world = world
+
+    async def Connect(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[joblets_pb2.JobletBatch],
+        context: grpc.aio.ServicerContext[joblets_pb2.JobletBatch, joblets_pb2.ReplicaBatch],
+    ) -> AsyncIterator[joblets_pb2.ReplicaBatch]:
+        world = self._world
+        first = await anext(aiter(request_iterator))
+        hello = first.messages[0].hello
+        world.hellos.append(hello)
+        await world.notify()
+        try:
+            world.join(hello)
+        except errors.ControlPlaneError as error:
+            context.set_trailing_metadata(trailing_metadata(error))
+            await context.abort(code_of(error), str(error))
+        output: asyncio.Queue[list[Out] | None] = asyncio.Queue()
+        welcome = joblets_pb2.Welcome(
+            session=world.session,
+            lease_seconds=world.lease_seconds,
+            heartbeat_seconds=world.heartbeat_seconds,
+            kill_grace_seconds=2,
+            revision=world.revision,
+            replica=self._name,
+        )
+        output.put_nowait([Out(welcome=welcome), *world.full_list()])
+        world.outputs.add(output)
+        reader = asyncio.create_task(self._read(request_iterator, output))
+        try:
+            while (messages := await output.get()) is not None:
+                if world.speaking:
+                    yield joblets_pb2.ReplicaBatch(messages=messages)
+        finally:
+            world.outputs.discard(output)
+            reader.cancel()
+
+    async def _read(
+        self, batches: AsyncIterator[joblets_pb2.JobletBatch], output: asyncio.Queue[list[Out] | None]
+    ) -> None:
+        async for batch in batches:
+            answers = [answer for message in batch.messages if (answer := self._answer(message)) is not None]
+            if answers:
+                output.put_nowait(answers)
+            await self._world.notify()
+        output.put_nowait(None)
+
+    def _answer(self, message: joblets_pb2.JobletMessage) -> Out | None:
+        if message.WhichOneof("message") == "heartbeat":
+            ack = joblets_pb2.HeartbeatAck(number=message.heartbeat.number)
+            return Out(heartbeat_ack=ack) if self._world.confirming else None
+        ack = self._world.store(message.report)
+        return Out(report_ack=ack) if ack is not None else None
+
+
+class Targets(targets_pb2_grpc.TargetsServicer):
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def Create(  # noqa: N802
+        self,
+        request: targets_pb2.Target,
+        context: grpc.aio.ServicerContext[targets_pb2.Target, targets_pb2.TargetResponse],
+    ) -> targets_pb2.TargetResponse:
+        if request.name in self._world.targets:
+            error = errors.AlreadyExists(f"target {request.name} is there")
+            context.set_trailing_metadata(trailing_metadata(error))
+            await context.abort(code_of(error), str(error))
+        self._world.targets[request.name] = request
+        return targets_pb2.TargetResponse(item=request)
+
+
+class Replica:
+    """One real server on a free port of the loopback."""
+
+    def __init__(self, name: str, world: World) -> None:
+        self._server = grpc.aio.server()
+        joblets_pb2_grpc.add_JobletsServicer_to_server(Joblets(name, world), self._server)
+        targets_pb2_grpc.add_TargetsServicer_to_server(Targets(world), self._server)
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop(0)
+
+
+__all__ = ["ORDER", "Replica", "World", "a_fulfilment", "fulfilments_pb2"]
