@@ -15,6 +15,7 @@ from controlplane.model.order import Counts, Order, Resolved
 FRESH, LIVE, RETRY, SUCCEEDED, FAILED, CANCELLED, HELD, ORPHAN = range(8)
 _AFTER = {"done": SUCCEEDED, "fail": FAILED, "cancel": CANCELLED, "retry": RETRY, "hold": HELD}
 _OVER = frozenset({SUCCEEDED, FAILED, CANCELLED})
+ENDS = frozenset({"Succeeded", "Failed", "Cancelled"})
 
 
 class JobLedger:
@@ -91,9 +92,8 @@ class LiveFulfilment:
     revision: int
     observed: Observed | None = None
     observed_revision: int = 0
-
-    def running(self) -> int:
-        return sum(task.phase == "Running" for task in self.observed.tasks) if self.observed else 0
+    running: int = 0
+    percent: int = 0
 
 
 @dataclass(slots=True)
@@ -106,6 +106,10 @@ class OrderLedger:
     phase: str = "Pending"
     status_revision: int = 0
     ended_any: bool = False
+    # Live fulfilments whose joblet reported their end, and running totals over the live ones.
+    over: set[str] = field(default_factory=set)
+    running: int = 0
+    percents: int = 0
 
     @classmethod
     def open(cls, order: Order, revision: int, resolved: Resolved) -> OrderLedger:
@@ -125,10 +129,26 @@ class OrderLedger:
     def unplace(self, fulfilment: str) -> None:
         """The fulfilment is gone. A task whose end is not told in the same breath is an orphan until it is."""
         known = self.live.pop(fulfilment, None)
+        self.over.discard(fulfilment)
+        if known is not None:
+            self.running -= known.running
+            self.percents -= known.percent
         for task in known.fulfilment.tasks if known else ():
             job = self.jobs.get(task.job)
             if job is not None and job.state[task.index] == LIVE and job.attempt(task.index) == task.attempt:
                 job.set(task.index, ORPHAN)
+
+    def observe(self, fulfilment: str, observed: Observed, revision: int) -> None:
+        live = self.live.get(fulfilment)
+        if live is None:
+            return
+        running = sum(task.phase == "Running" for task in observed.tasks)
+        percent = sum(task.percent or 0 for task in observed.tasks if task.phase == "Running")
+        self.running += running - live.running
+        self.percents += percent - live.percent
+        live.observed, live.observed_revision, live.running, live.percent = observed, revision, running, percent
+        if observed.phase in ENDS:
+            self.over.add(fulfilment)
 
     def end(self, ended: Ended) -> None:
         self.ended_any = True
@@ -157,7 +177,7 @@ class OrderLedger:
 
     def counts(self) -> Counts:
         total = [sum(job.counts[state] for job in self.jobs.values()) for state in range(8)]
-        running = sum(live.running() for live in self.live.values())
+        running = self.running
         pending, cancelled = total[FRESH] + total[RETRY] + total[ORPHAN], total[CANCELLED]
         if self.order.cancel:
             pending, cancelled = total[ORPHAN], cancelled + total[FRESH] + total[RETRY] + total[HELD]
@@ -170,3 +190,9 @@ class OrderLedger:
             cancelled=cancelled,
             held=0 if self.order.cancel else total[HELD],
         )
+
+    def percent(self) -> int:
+        """How much is done: ended tasks count whole, running ones with what they report."""
+        total = max(self.order.tasks_total, 1)
+        ended = sum(job.counts[state] for job in self.jobs.values() for state in _OVER)
+        return min(100, (100 * ended + self.percents) // total)

@@ -197,9 +197,7 @@ class Ledgers:
 
     @staticmethod
     def _observe(ledger: OrderLedger, identity: str, entry: Entry) -> None:
-        live = ledger.live.get(identity)
-        if live is not None:
-            live.observed, live.observed_revision = entry.object(Observed), entry.revision
+        ledger.observe(identity, entry.object(Observed), entry.revision)
 
 
 def _in_time(delta: Delta) -> tuple[int, int]:

@@ -122,11 +122,8 @@ class Cache:
         known = {entry.stored.key: entry.stored.mod_revision for entry in self.snapshot.everything()}
         gone = [Change(key, revision, None) for key in known.keys() - listed.keys()]
         changed = [
-            Change(key, value.mod_revision, value)
-            for key, value in listed.items()
-            if known.get(key) != value.mod_revision
+            Change(key, revision, value) for key, value in listed.items() if known.get(key) != value.mod_revision
         ]
-        changed.sort(key=lambda change: change.revision)
         self._hear()
         self._apply([*gone, *changed], revision)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from controlplane.cache.snapshot import OTHER, Snapshot
+from controlplane.cache.snapshot import Snapshot
 from controlplane.model.settings import DEFAULT, Settings
-from controlplane.store import keys
 
 
 def settings_of(snapshot: Snapshot) -> Settings:
-    entry = snapshot.get(OTHER, keys.SETTINGS)
+    entry = snapshot.get("config", "settings")
     return (entry.sound(Settings) if entry is not None else None) or DEFAULT

@@ -99,15 +99,13 @@ class Ended(Object, tag="Ended", frozen=True, kw_only=True):
     cycle: int
     tasks: tuple[EndedTask, ...]
     ended: str
-    claims_kept: tuple[str, ...] = ()
 
 
 class Claim(Object, tag="Claim", frozen=True, kw_only=True):
-    """`claims/<resource>`. `release_after` is set when its target was lost: the claim outlives the fulfilment."""
+    """`claims/<resource>`: who holds a unique resource. Made and deleted with the placement and the release."""
 
     resource: str
     fulfilment: str
     order: str
     target: str
     epoch: int
-    release_after: str | None = None

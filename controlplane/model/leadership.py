@@ -7,8 +7,19 @@ import msgspec
 from controlplane.model.object import Object
 
 
+class TermEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How the term before ended: stepped-down, pulse-closed, pulse-silent, lease-gone, or first when there was none."""
+
+    epoch: int
+    how: str
+    incarnation: str = ""
+
+
 class Candidate(Object, tag="Candidate", frozen=True, kw_only=True):
-    """`election/<lease-hex>`. `incarnation` is one process's life; `proclaimed` counts its own rewrites."""
+    """`election/<lease-hex>`. `incarnation` is one process's life; `proclaimed` counts its own rewrites.
+
+    `ended` is the term that this candidate ended by its pulse, noted in the transaction that ended it.
+    """
 
     id: str
     incarnation: str
@@ -18,14 +29,7 @@ class Candidate(Object, tag="Candidate", frozen=True, kw_only=True):
     pid: int
     version: str
     proclaimed: int = 0
-
-
-class TermEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How the term before ended: stepped-down, pulse-closed, pulse-silent, lease-gone, or first when there was none."""
-
-    epoch: int
-    how: str
-    incarnation: str = ""
+    ended: TermEnd | None = None
 
 
 class Term(Object, tag="Term", omit_defaults=False, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ CONFIG_KINDS = ("jobs", "packets", "resources", "targets", "rules", "scalepolici
 TREES: dict[str, int] = {
     "election": 1,
     "terms": 1,
+    "config": 1,  # config/settings
     **{f"config/{kind}": 1 for kind in CONFIG_KINDS},
     "config/orders": 1,
     "desired": 2,

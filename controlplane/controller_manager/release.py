@@ -1,0 +1,74 @@
+"""Releasing a fulfilment: its end on record, its keys and claims gone, in one transaction.
+
+The transaction compares the inventory revision that the release was decided on, so that a report that arrives in
+between is never thrown away unread.
+"""
+
+from __future__ import annotations
+
+from controlplane.cache.ledger import LiveFulfilment
+from controlplane.model import failure
+from controlplane.model.fulfilment import Ended, Fulfilment, ObservedTask
+from controlplane.store import codec, keys
+from controlplane.store.transaction import Item, delete, mod_is, put
+
+
+def ended_by_report(live: LiveFulfilment, *, cancelled: bool, epoch: int, now: str) -> Item:
+    """The joblet reported the end: each task ends as observed."""
+    assert live.observed is not None
+    return _release(live, live.observed.tasks, cancelled=cancelled, epoch=epoch, now=now)
+
+
+def ended_by_loss(live: LiveFulfilment, reason: str, *, cancelled: bool, epoch: int, now: str) -> Item:
+    """The target is lost: what was reported as ended stays so, the rest ends with the reason."""
+    reported = {(task.job, task.index): task for task in live.observed.tasks} if live.observed else {}
+    tasks = tuple(
+        seen if (seen := reported.get((task.job, task.index))) is not None and seen.finished
+        else ObservedTask(job=task.job, index=task.index, attempt=task.attempt, phase="Failed", reason=reason)
+        for task in live.fulfilment.tasks
+    )  # fmt: skip
+    return _release(live, tasks, cancelled=cancelled, epoch=epoch, now=now)
+
+
+def _release(live: LiveFulfilment, tasks: tuple[ObservedTask, ...], *, cancelled: bool, epoch: int, now: str) -> Item:
+    fulfilment = live.fulfilment
+    ended = Ended(
+        id=fulfilment.id,
+        order=fulfilment.order,
+        target=fulfilment.target,
+        epoch=epoch,
+        cycle=fulfilment.cycle,
+        tasks=tuple(failure.end(task, cancelled=cancelled, finished=now) for task in tasks),
+        ended=now,
+    )
+    place = keys.desired(fulfilment.target, fulfilment.id)
+    report = keys.observed(fulfilment.target, fulfilment.id)
+    return Item(
+        compares=(mod_is(report, live.observed_revision), mod_is(place, live.revision)),
+        then=(
+            put(keys.ended(fulfilment.order, fulfilment.id), codec.encode(ended)),
+            delete(place),
+            *((delete(report),) if live.observed_revision else ()),
+            *(delete(keys.claim(name)) for name in fulfilment.holds),
+        ),
+    )
+
+
+def stop(fulfilment: Fulfilment, reason: str, *, epoch: int, revision: int) -> Item:
+    """Asks the joblet to stop it; the key goes only after the end was reported or the target is lost."""
+    wanted = Fulfilment(
+        id=fulfilment.id,
+        epoch=epoch,
+        cycle=fulfilment.cycle,
+        order=fulfilment.order,
+        target=fulfilment.target,
+        tasks=fulfilment.tasks,
+        jobs=fulfilment.jobs,
+        requests=fulfilment.requests,
+        holds=fulfilment.holds,
+        want="stop",
+        reason=reason,
+        created=fulfilment.created,
+    )
+    place = keys.desired(fulfilment.target, fulfilment.id)
+    return Item(compares=(mod_is(place, revision),), then=(put(place, codec.encode(wanted)),))
