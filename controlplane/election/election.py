@@ -1,0 +1,199 @@
+"""The election of one replica: campaign, lead, step down, campaign again, for ever.
+
+A candidacy is one lease, one thread that keeps it and one key. A term is one task that runs what the caller leads
+with; it is cancelled when the term is over and has ended before the next candidacy begins, so that this process never
+works for two terms. Stepping down says good-bye and revokes the lease first: the fence makes that safe, and the next
+leader does not wait for this one's tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import structlog
+
+from controlplane.aio.clock import Clock
+from controlplane.election import candidacy, terms
+from controlplane.election.guard import watch_over
+from controlplane.election.keeper import LeaseKeeper
+from controlplane.election.leadership import Leadership
+from controlplane.election.pulse import PulseServer
+from controlplane.election.pursuit import Pursuit
+from controlplane.election.race import cancel, unless
+from controlplane.election.settings import ElectionSettings
+from controlplane.election.standing import acting_leader
+from controlplane.election.trust import Trust
+from controlplane.election.view import CandidateEntry, View
+from controlplane.model.errors import Deposed, Refused
+from controlplane.model.leadership import Candidate, Term, TermEnd
+from controlplane.store.kv import Store
+
+log = structlog.get_logger()
+
+Lead = Callable[[Leadership], Awaitable[None]]
+
+_STOP_SECONDS = 2.0
+# Between terms whose work ended by itself: it would most likely do so again, and others may fare better.
+_AGAIN_SECONDS = 0.5
+
+
+class Election:
+    def __init__(
+        self, store: Store, view: View, settings: ElectionSettings, candidate: Candidate, clock: Clock
+    ) -> None:
+        self._store = store
+        self._view = view
+        self._settings = settings
+        self._candidate = candidate
+        self._clock = clock
+        self._trust = Trust(settings.pulse_off_seconds)
+        self._ticks = 0
+        self._leadership: Leadership | None = None
+        self._pulse: PulseServer | None = None
+
+    def leader(self) -> Term | None:
+        """The term under way as this replica's view shows it; None while nobody leads."""
+        last = self._view.last_term()
+        return last if acting_leader(self._view.candidates(), last) is not None else None
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """This replica's own term."""
+        return self._leadership
+
+    async def step_down(self) -> int:
+        """Ends the own term and returns its epoch; Refused when this replica does not lead."""
+        leadership = self._leadership
+        if leadership is None:
+            raise Refused("this replica does not lead")
+        await leadership.step_down()
+        return leadership.epoch
+
+    async def run(self, lead: Lead) -> None:
+        """Never returns. Cancelled, it steps down and leaves nothing behind, in bounded time."""
+        self._pulse = pulse = PulseServer(self._settings, self._candidate.incarnation, self._clock)
+        self._candidate = msgspec.structs.replace(self._candidate, pulse=pulse.address)
+        pulse.start()
+        helpers = (asyncio.create_task(self._tick()), asyncio.create_task(self._watch_trust()))
+        try:
+            while True:
+                for helper in helpers:
+                    if helper.done():
+                        helper.result()
+                await self._stand(pulse, lead)
+        finally:
+            for helper in helpers:
+                await cancel(helper)
+            pulse.stop(timeout=_STOP_SECONDS)
+
+    async def _tick(self) -> None:
+        """The sign of life that the lease depends on."""
+        while True:
+            await self._clock.sleep(self._settings.tick_seconds)
+            self._ticks += 1
+
+    async def _watch_trust(self) -> None:
+        while True:
+            now = self._clock.monotonic()
+            if self._trust.observe(self._view.candidates(), self._view.last_term(), now):
+                log.warning(
+                    "a pulse ended a term wrongly: no pulse does so for a while",
+                    seconds=self._settings.pulse_off_seconds,
+                )
+            await self._view.changed(self._view.revision())
+
+    def _say_goodbye(self) -> None:
+        leadership, pulse = self._leadership, self._pulse
+        if leadership is not None and pulse is not None:
+            pulse.leave(leadership.epoch)
+
+    async def _stand(self, pulse: PulseServer, lead: Lead) -> None:
+        """One candidacy, from its lease to the end of its term."""
+        keeper = LeaseKeeper(
+            self._store.channels.options,
+            self._settings,
+            self._clock,
+            loop_ticks=lambda: self._ticks,
+            on_silent_loop=self._say_goodbye,
+        )
+        keeper.start()
+        lease = 0
+        try:
+            lease = await unless(keeper.lost, _result(keeper.granted))
+            own, ended = await unless(keeper.lost, self._win(lease))
+            await self._reign(own, ended, keeper, lead)
+        except Deposed as deposed:
+            log.info("candidacy over", reason=str(deposed))
+        finally:
+            keeper.stop()
+            if lease:
+                await candidacy.revoke(self._store, lease)
+            await keeper.stopped(_STOP_SECONDS)
+
+    async def _win(self, lease: int) -> tuple[CandidateEntry, TermEnd]:
+        patience = self._settings.patience_seconds
+        seat = await candidacy.enter(self._store, self._candidate, lease, self._clock, patience_seconds=patience)
+        await self._view.reached(seat.epoch)
+        pursuit = Pursuit(self._store, self._view, self._settings, self._clock, self._trust)
+        try:
+            return await pursuit.turn(seat, self._candidate.incarnation)
+        finally:
+            await pursuit.close()
+
+    async def _reign(self, own: CandidateEntry, ended: TermEnd, keeper: LeaseKeeper, lead: Lead) -> None:
+        leadership = Leadership(
+            self._store,
+            self._view,
+            self._clock,
+            own,
+            deadline=keeper.deadline,
+            patience_seconds=self._settings.patience_seconds,
+        )
+        self._leadership = leadership
+        assert self._pulse is not None
+        self._pulse.lead(leadership.epoch)
+        work = asyncio.create_task(self._term(leadership, ended, lead))
+        guard = asyncio.create_task(watch_over(leadership, keeper, self._view, self._clock))
+        stop_seconds: float | None = _STOP_SECONDS
+        try:
+            await asyncio.wait({work, guard}, return_when=asyncio.FIRST_COMPLETED)
+            stop_seconds = None
+        finally:
+            by_itself = work.done()
+            leadership.demote("finished" if by_itself else "cancelled")
+            keeper.stop()
+            self._say_goodbye()
+            work.cancel()
+            await cancel(guard)
+            await candidacy.revoke(self._store, own.lease)
+            await asyncio.wait({work}, timeout=stop_seconds)
+            self._leadership = None
+            leadership.over.set()
+            _report(leadership, work)
+        if by_itself and leadership.why == "finished":
+            await self._clock.sleep(_AGAIN_SECONDS)
+
+    async def _term(self, leadership: Leadership, ended: TermEnd, lead: Lead) -> None:
+        """The record first; the caller's work begins when the own view shows it."""
+        revision = await terms.record(leadership, ended, self._clock)
+        await self._view.reached(revision)
+        log.info("leading", epoch=leadership.epoch, before=ended.how)
+        pruning = asyncio.create_task(terms.prune(self._store, leadership))
+        try:
+            await lead(leadership)
+        finally:
+            await cancel(pruning)
+
+
+async def _result(future: asyncio.Future[int]) -> int:
+    return await asyncio.shield(future)
+
+
+def _report(leadership: Leadership, work: asyncio.Task[None]) -> None:
+    error = work.exception() if work.done() and not work.cancelled() else None
+    if error is None or isinstance(error, Deposed):
+        log.info("term over", epoch=leadership.epoch, reason=leadership.why)
+    else:
+        log.error("term ended by an error", epoch=leadership.epoch, exc_info=error)

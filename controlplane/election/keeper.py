@@ -1,0 +1,153 @@
+"""The lease of one candidacy, kept by a thread of its own.
+
+A busy event loop must not lose the lease, a dead one must not keep it: the thread renews only while the loop ticks,
+and revokes the lease when the loop missed enough of the thread's own ticks. Counting ticks instead of time means that
+a process that was stopped as a whole blames nobody. The deadline counts from when the acknowledged renewal was sent,
+so it is never later than etcd's own. The thread never holds up the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from controlplane.aio.clock import Clock
+from controlplane.election.settings import ElectionSettings
+from controlplane.model import errors
+from controlplane.store.channel import EtcdOptions
+from controlplane.store.lease import BlockingLease
+
+log = structlog.get_logger()
+
+_RETRY_SECONDS = 0.1
+
+
+class LeaseKeeper:
+    """Made and read on the event loop. `lost` ends with the reason, once; after that nothing is renewed any more."""
+
+    def __init__(
+        self,
+        options: EtcdOptions,
+        settings: ElectionSettings,
+        clock: Clock,
+        *,
+        loop_ticks: Callable[[], int],
+        on_silent_loop: Callable[[], None],
+    ) -> None:
+        self._options = options
+        self._settings = settings
+        self._clock = clock
+        self._loop_ticks = loop_ticks
+        self._on_silent_loop = on_silent_loop
+        self._deadline = clock.monotonic()
+        self._loop = asyncio.get_running_loop()
+        self.granted: asyncio.Future[int] = self._loop.create_future()
+        self.lost: asyncio.Future[str] = self._loop.create_future()
+        self._ended = asyncio.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="lease-keeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def deadline(self) -> float:
+        """Monotonic time until which the lease certainly lives; in the past when it is lost."""
+        return self._deadline
+
+    def stop(self) -> None:
+        """No renewal is sent from now on. The lease itself is left to whoever stops the keeper."""
+        self._stop.set()
+
+    async def stopped(self, timeout: float) -> bool:
+        """Whether the thread ended in time; a call that hangs in it is left alone."""
+        try:
+            await asyncio.wait_for(self._ended.wait(), timeout)
+        except TimeoutError:
+            return False
+        return True
+
+    def _work(self) -> None:
+        calls = BlockingLease(self._options)
+        reason = "broken"
+        try:
+            lease = self._grant(calls)
+            if lease:
+                self._tell(self.granted, lease)
+                reason = self._keep(calls, lease)
+        finally:
+            self._deadline = min(self._deadline, self._clock.monotonic())
+            self._tell(self.lost, reason)
+            calls.close()
+            self._call(self._ended.set)
+
+    def _grant(self, calls: BlockingLease) -> int:
+        while not self._stop.is_set():
+            sent = self._clock.monotonic()
+            try:
+                lease = calls.grant(self._settings.ttl_seconds, self._settings.patience_seconds)
+            except (errors.Unavailable, errors.OutcomeUnknown):
+                self._stop.wait(_RETRY_SECONDS)
+            else:
+                self._deadline = sent + self._settings.ttl_seconds
+                return lease
+        return 0
+
+    def _keep(self, calls: BlockingLease, lease: int) -> str:
+        """Renews until the lease is lost or the keeper is stopped; says why it ended."""
+        seen, silent = self._loop_ticks(), 0
+        silence = self._settings.ticks(self._settings.loop_silence_seconds)
+        following = self._deadline - self._settings.ttl_seconds + self._settings.renew_seconds
+        while not self._stop.wait(self._settings.tick_seconds):
+            ticks = self._loop_ticks()
+            seen, silent = ticks, (silent + 1 if ticks == seen else 0)
+            now = self._clock.monotonic()
+            if silent >= silence:
+                return self._give_up(calls, lease)
+            if now >= self._deadline:
+                return "deadline"
+            if now >= following and silent == 0:
+                alive = self._renew(calls, lease)
+                if alive is False:
+                    return "lease-gone"
+                following = now + (self._settings.renew_seconds if alive else _RETRY_SECONDS)
+        return "stopped"
+
+    def _renew(self, calls: BlockingLease, lease: int) -> bool | None:
+        """None: no answer, try again."""
+        sent = self._clock.monotonic()
+        try:
+            alive = calls.renew(lease, min(self._settings.patience_seconds, max(self._deadline - sent, 0.01)))
+        except (errors.Unavailable, errors.OutcomeUnknown):
+            return None
+        if alive and not self._stop.is_set():
+            self._deadline = sent + self._settings.ttl_seconds
+        return alive
+
+    def _give_up(self, calls: BlockingLease, lease: int) -> str:
+        log.warning("event loop is silent: revoking the own lease", lease=f"{lease:x}")
+        until, self._deadline = self._deadline, self._clock.monotonic()
+        self._on_silent_loop()
+        while not self._stop.is_set() and self._clock.monotonic() < until:
+            try:
+                calls.revoke(lease, self._settings.patience_seconds)
+                break
+            except (errors.Unavailable, errors.OutcomeUnknown):
+                self._stop.wait(_RETRY_SECONDS)
+        return "loop-silent"
+
+    def _tell(self, future: asyncio.Future[int] | asyncio.Future[str], fact: int | str) -> None:
+        def settle() -> None:
+            if not future.done():
+                future.set_result(fact)  # type: ignore[arg-type]
+
+        self._call(settle)
+
+    def _call(self, what: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(what)
+        except RuntimeError:
+            # The loop is closed: the process ends and nobody is left to be told.
+            self._stop.set()

@@ -1,0 +1,177 @@
+"""The pulse of one process: a TCP server in a thread of its own, from the start of the process to its end.
+
+It answers whoever says Hello, and says every beat that this incarnation lives, which epoch it leads and which it gave
+up. The kernel closes the connections of a killed process: that is the signal it exists for. Junk closes the connection
+that it came on and nothing else; a reader that is too slow is closed too. The event loop may be blocked meanwhile.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+
+from controlplane.aio.clock import Clock
+from controlplane.election import message
+from controlplane.election.settings import ElectionSettings
+
+_MOST_CONNECTIONS = 64
+_HELLO_SECONDS = 1.0
+
+
+class _Follower:
+    def __init__(self, connection: socket.socket, since: float) -> None:
+        self.connection = connection
+        self.since = since
+        self.known = False
+        self.buffer = b""
+
+
+class PulseServer:
+    """Binds when made. `lead` and `leave` may be called from any thread; what they say is sent before they return."""
+
+    def __init__(self, settings: ElectionSettings, incarnation: str, clock: Clock) -> None:
+        self._settings = settings
+        self._incarnation = incarnation
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._epoch = 0
+        self._ended = 0
+        self._followers: dict[int, _Follower] = {}
+        self._stopping = False
+        family = socket.AF_INET6 if ":" in settings.pulse_host else socket.AF_INET
+        self._listener = socket.create_server((settings.pulse_host, settings.pulse_port), family=family, backlog=128)
+        self._listener.setblocking(False)
+        self._waker, self._wakened = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wakened, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._work, name="pulse", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Where others reach this pulse, as a candidate shows it."""
+        host, port = self._listener.getsockname()[:2]
+        return self._settings.pulse_advertise or f"{host}:{port}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Closes everything; waits for the thread at most that long."""
+        self._stopping = True
+        self._waker.send(b".")
+        self._thread.join(timeout)
+
+    def lead(self, epoch: int) -> None:
+        with self._lock:
+            self._epoch = epoch
+            self._beat()
+
+    def leave(self, epoch: int) -> None:
+        """Good-bye: this epoch is over. Nobody is connected afterwards."""
+        with self._lock:
+            self._epoch = 0
+            self._ended = max(self._ended, epoch)
+            self._beat()
+            for follower in list(self._followers.values()):
+                # The thread may sit in select on this socket: it is told by the socket and forgets it there.
+                self._shut(follower)
+
+    def _work(self) -> None:
+        following = self._clock.monotonic()
+        try:
+            while not self._stopping:
+                for key, _ in self._selector.select(max(following - self._clock.monotonic(), 0)):
+                    with self._lock:
+                        self._serve(key)
+                now = self._clock.monotonic()
+                if now >= following:
+                    following = now + self._settings.pulse_beat_seconds
+                    with self._lock:
+                        self._sweep(now)
+                        self._beat()
+        finally:
+            with self._lock:
+                self._close_all()
+
+    def _serve(self, key: selectors.SelectorKey) -> None:
+        if key.fileobj is self._listener:
+            self._accept()
+        elif key.fileobj is self._wakened:
+            self._wakened.recv(64)
+        elif (follower := self._followers.get(key.fd)) is not None:
+            self._read(follower)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            # Without a free descriptor select would return at once for ever: the next beat listens again.
+            self._selector.unregister(self._listener)
+            return
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(self._followers) >= _MOST_CONNECTIONS:
+            connection.close()
+            return
+        self._followers[connection.fileno()] = _Follower(connection, self._clock.monotonic())
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _read(self, follower: _Follower) -> None:
+        try:
+            data = follower.connection.recv(message.LONGEST)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        follower.buffer += data
+        line, newline, rest = follower.buffer.partition(b"\n")
+        unfinished = not newline and len(line) < message.LONGEST
+        if data and unfinished and not follower.known:
+            return
+        if not data or follower.known or unfinished or rest or message.read_hello(line) is None:
+            self._drop(follower)
+            return
+        follower.known = True
+        self._send(follower)
+
+    def _send(self, follower: _Follower) -> None:
+        told = message.write(message.Pulse(incarnation=self._incarnation, epoch=self._epoch, ended=self._ended))
+        try:
+            complete = follower.connection.send(told) == len(told)
+        except OSError:
+            complete = False
+        if not complete:
+            self._shut(follower)
+
+    def _beat(self) -> None:
+        for follower in self._followers.values():
+            if follower.known:
+                self._send(follower)
+
+    def _sweep(self, now: float) -> None:
+        for follower in list(self._followers.values()):
+            if not follower.known and now - follower.since > _HELLO_SECONDS:
+                self._drop(follower)
+        if self._listener not in self._selector.get_map():
+            self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def _shut(self, follower: _Follower) -> None:
+        """Ends the connection; the thread then reads its end and drops it."""
+        try:
+            follower.connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+    def _drop(self, follower: _Follower) -> None:
+        del self._followers[follower.connection.fileno()]
+        self._selector.unregister(follower.connection)
+        follower.connection.close()
+
+    def _close_all(self) -> None:
+        for follower in list(self._followers.values()):
+            self._drop(follower)
+        self._selector.close()
+        for end in (self._listener, self._waker, self._wakened):
+            end.close()

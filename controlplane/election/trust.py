@@ -1,0 +1,44 @@
+"""Whether pulses may end a term: not for a while after one of them did so wrongly.
+
+A pulse was wrong when the process whose term it ended campaigns again. Every replica sees that for itself, from the
+note that the ending candidate left in its own key and from the term record that repeats it, so all of them stop
+believing pulses at about the same time, without talking to each other. Pure: the time is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from controlplane.election.standing import PULSE_ENDS
+from controlplane.election.view import CandidateEntry
+from controlplane.model.leadership import Term, TermEnd
+
+
+class Trust:
+    def __init__(self, off_seconds: float) -> None:
+        self._off_seconds = off_seconds
+        self._off_until = float("-inf")
+        self._newest_wrong = 0
+
+    def observe(self, candidates: Sequence[CandidateEntry], last_term: Term | None, now: float) -> bool:
+        """True when this shows a wrong end that was not known before."""
+        wrong = [end.epoch for end in wrong_ends(candidates, last_term) if end.epoch > self._newest_wrong]
+        if not wrong:
+            return False
+        self._newest_wrong = max(wrong)
+        self._off_until = now + self._off_seconds
+        return True
+
+    def given(self, now: float) -> bool:
+        return now >= self._off_until
+
+
+def wrong_ends(candidates: Sequence[CandidateEntry], last_term: Term | None) -> Iterator[TermEnd]:
+    notes = [entry.candidate.ended for entry in candidates]
+    if last_term is not None:
+        notes.append(last_term.ended)
+    for end in notes:
+        if end is None or end.how not in PULSE_ENDS or not end.incarnation:
+            continue
+        if any(e.candidate.incarnation == end.incarnation and e.create_revision > end.epoch for e in candidates):
+            yield end
