@@ -1,0 +1,112 @@
+"""A real etcd of a test's own: free loopback ports, its own data folder, stopped by its pid."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+_START_SECONDS = 20.0
+_STOP_SECONDS = 10.0
+
+
+class Etcd:
+    def __init__(self, folder: Path, flags: Sequence[str] = ()) -> None:
+        self._folder = folder
+        self._flags = tuple(flags)
+        client, peer = free_ports(2)
+        self.endpoint = f"http://127.0.0.1:{client}"
+        self._peer = f"http://127.0.0.1:{peer}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        command = [
+            "etcd",
+            f"--data-dir={self._folder / 'data'}",
+            f"--listen-client-urls={self.endpoint}",
+            f"--advertise-client-urls={self.endpoint}",
+            f"--listen-peer-urls={self._peer}",
+            f"--initial-advertise-peer-urls={self._peer}",
+            f"--initial-cluster=default={self._peer}",
+            "--unsafe-no-fsync",
+            "--log-level=error",
+            *self._flags,
+        ]
+        with open(self._folder / "etcd.log", "ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        until = time.monotonic() + _START_SECONDS
+        while not self._healthy():
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.kill()
+                raise RuntimeError((self._folder / "etcd.log").read_text()[-2000:])
+            time.sleep(0.02)
+
+    def _healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.endpoint}/health", timeout=1) as answer:
+                return b'"true"' in answer.read()
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def kill(self) -> None:
+        """SIGKILL, also when it is paused; returns when the process is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(_STOP_SECONDS)
+            self._process = None
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def etcdctl(self, *arguments: str) -> str:
+        """What it prints; its failure is the test's."""
+        done = subprocess.run(
+            ["etcdctl", f"--endpoints={self.endpoint}", *arguments],
+            env={**os.environ, "ETCDCTL_API": "3"},
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [int(opened.getsockname()[1]) for opened in sockets]
+    finally:
+        for opened in sockets:
+            opened.close()
+
+
+@contextmanager
+def running_etcd(folder: Path, flags: Sequence[str] = ()) -> Iterator[Etcd]:
+    folder.mkdir(parents=True, exist_ok=True)
+    etcd = Etcd(folder, flags)
+    try:
+        etcd.start()
+        yield etcd
+    finally:
+        etcd.kill()
