@@ -1,0 +1,1 @@
+"""What the apiserver says over HTTP, on the same event loop as gRPC."""

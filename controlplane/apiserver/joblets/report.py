@@ -1,0 +1,152 @@
+"""What a report may say, and what its refusal means. Pure.
+
+A report is stored only while its session holds the target, its fulfilment is desired and nothing else was reported
+since the revision it is based on: etcd compares all three. What etcd cannot compare is checked here before: that it
+speaks of the attempts that were placed, and that no phase goes back.
+"""
+
+from __future__ import annotations
+
+from controlplane.apiserver.joblets.session import Session, name_of
+from controlplane.model import identity, times
+from controlplane.model.errors import (
+    Broken,
+    Conflict,
+    ControlPlaneError,
+    IllegalTransition,
+    Invalid,
+    LimitExceeded,
+    NotFound,
+    StaleAttempt,
+)
+from controlplane.model.fulfilment import Fulfilment, Observed, ObservedTask
+from controlplane.store import codec, keys, transaction
+from controlplane.store.transaction import Item, Outcome
+from controlplane.wire import convert
+from controlplane.wire.v1 import fulfilments_pb2, joblets_pb2
+
+# How far a phase is: a report may repeat a phase or go on, and nothing follows an end.
+_ENDED = 2
+_PROGRESS = {"Starting": 0, "Running": 1, "Succeeded": _ENDED, "Failed": _ENDED, "Cancelled": _ENDED}
+MAX_REASON = 256
+MAX_MESSAGE = 4096
+MAX_ARTEFACTS = 100
+MAX_ARTEFACT = 2048
+MAX_REPORT_BYTES = 256 << 10
+
+
+def check(observed: Observed, session: Session) -> None:
+    """What can be judged without knowing anything else."""
+    identity.check(observed.id)
+    if observed.target != session.target:
+        raise Invalid("target", f"must be {session.target}, the target of this stream")
+    if observed.session != session.name:
+        raise StaleAttempt(f"session {observed.session} is not {session.name}, that of this stream", field="session")
+    if observed.report < 1:
+        raise Invalid("report", "must count from 1 on")
+    _check_phase(observed.phase, "phase")
+    _check_time(observed.observed, "observed")
+    for at, task in enumerate(observed.tasks):
+        _check_task(task, f"tasks[{at}]")
+
+
+def _check_task(task: ObservedTask, path: str) -> None:
+    _check_phase(task.phase, f"{path}.phase")
+    if task.percent is not None and not 0 <= task.percent <= 100:
+        raise Invalid(f"{path}.percent", f"must be between 0 and 100, not {task.percent}")
+    _check_length(task.reason, MAX_REASON, f"{path}.reason")
+    _check_length(task.message, MAX_MESSAGE, f"{path}.message")
+    if len(task.artefacts) > MAX_ARTEFACTS:
+        raise Invalid(f"{path}.artefacts", f"must not be more than {MAX_ARTEFACTS}")
+    for url in task.artefacts:
+        _check_length(url, MAX_ARTEFACT, f"{path}.artefacts")
+    _check_time(task.started, f"{path}.started")
+    _check_time(task.finished, f"{path}.finished")
+
+
+def _check_phase(phase: str, path: str) -> None:
+    if phase not in _PROGRESS:
+        raise Invalid(path, f"must be one of {', '.join(_PROGRESS)}, not {phase[:MAX_REASON]!r}")
+
+
+def _check_length(text: str, most: int, path: str) -> None:
+    if len(text) > most:
+        raise Invalid(path, f"must not be longer than {most} characters")
+
+
+def _check_time(text: str, path: str) -> None:
+    if text:
+        times.parse(text, path)
+
+
+def check_attempts(observed: Observed, desired: Fulfilment) -> None:
+    placed = {(task.job, task.index, task.attempt) for task in desired.tasks}
+    reported = {(task.job, task.index, task.attempt) for task in observed.tasks}
+    if reported != placed or len(observed.tasks) != len(desired.tasks):
+        raise StaleAttempt(f"fulfilment {desired.id} carries other attempts than the report says", field="tasks")
+
+
+def check_progress(observed: Observed, stored: Observed) -> None:
+    """An end stays what it was, and nothing that runs is starting again."""
+    _check_step(stored.phase, observed.phase, f"fulfilment {observed.id}")
+    before = {(task.job, task.index): task.phase for task in stored.tasks}
+    for task in observed.tasks:
+        known = before.get((task.job, task.index))
+        if known is not None:
+            _check_step(known, task.phase, f"task {task.job}[{task.index}] of fulfilment {observed.id}")
+
+
+def _check_step(before: str, after: str, what: str) -> None:
+    was, now = _PROGRESS.get(before, 0), _PROGRESS[after]
+    if now < was or (was == _ENDED and before != after):
+        raise IllegalTransition(f"{what} is {before}, which {after} cannot follow", field="phase")
+
+
+def item_of(observed: Observed, base_revision: int, session: Session) -> Item:
+    live = keys.live(session.target)
+    desired = keys.desired(session.target, observed.id)
+    inventory = keys.observed(session.target, observed.id)
+    value = codec.encode(observed)
+    if len(value) > MAX_REPORT_BYTES:
+        raise LimitExceeded(f"a report must not be above {MAX_REPORT_BYTES} bytes, but has {len(value)}")
+    return Item(
+        compares=(
+            transaction.lease_is(live, session.lease),
+            transaction.present(desired),
+            transaction.mod_is(inventory, base_revision),
+        ),
+        then=(transaction.put(inventory, value),),
+        otherwise=(transaction.get(live), transaction.get(desired), transaction.get(inventory)),
+    )
+
+
+def judge(outcome: Outcome, session: Session, ack: joblets_pb2.ReportAck) -> None:
+    """Fills the answer with what etcd said."""
+    if outcome.succeeded:
+        ack.observed_revision = ack.revision = outcome.revision
+        return
+    live, desired, inventory = outcome.found
+    ack.revision = max((value.mod_revision for value in outcome.found if value is not None), default=0)
+    if live is None or live.lease != session.lease:
+        holder = f"session {name_of(live.lease)} holds it" if live is not None else "nobody holds it"
+        refuse(ack, StaleAttempt(f"session {session.name} no longer holds target {session.target}: {holder}"))
+    elif desired is None:
+        refuse(ack, NotFound(f"fulfilment {ack.id} is no longer desired on {session.target}"))
+    else:
+        ack.observed_revision = inventory.mod_revision if inventory is not None else 0
+        refuse(ack, Conflict(f"fulfilment {ack.id} has a report at revision {ack.observed_revision}"))
+        if inventory is not None:
+            _show(inventory.value, ack)
+
+
+def refuse(ack: joblets_pb2.ReportAck, error: ControlPlaneError) -> None:
+    ack.code = type(error).__name__
+    ack.message = str(error)
+
+
+def _show(value: bytes, ack: joblets_pb2.ReportAck) -> None:
+    try:
+        stored = codec.decode(value, Observed)
+    except Broken:
+        return  # The revision is enough to write something better over it.
+    ack.stored.CopyFrom(convert.to_wire(stored, fulfilments_pb2.Observed))

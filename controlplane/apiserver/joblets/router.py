@@ -1,0 +1,73 @@
+"""Which stream of this replica serves which target, and what each of them has to hear of the cache's changes.
+
+One subscription serves all streams: a change costs one look-up, however many joblets are connected. A target has one
+stream here; a newer one replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controlplane.apiserver.joblets.session import name_of
+from controlplane.apiserver.joblets.stream import Stream
+from controlplane.cache.reflector import Cache, Delta
+from controlplane.model.errors import StaleAttempt, Unavailable
+from controlplane.store import keys
+
+
+class Router:
+    def __init__(self, cache: Cache) -> None:
+        self._streams: dict[str, Stream] = {}
+        self._closed = False
+        self._unsubscribe = cache.subscribe(self._hear)
+
+    def take(self, stream: Stream) -> None:
+        """The stream hears of every change from now on, until `leave`."""
+        session = stream.session
+        if self._closed:
+            stream.end(Unavailable("this replica stops"))
+            return
+        other = self._streams.get(session.target)
+        if other is not None and other.session.revision > session.revision and other.session.lease != session.lease:
+            stream.end(StaleAttempt(f"session {other.session.name} followed session {session.name}", field="session"))
+            return
+        if other is not None:
+            other.end(Unavailable(f"a newer stream serves target {session.target}"))
+        self._streams[session.target] = stream
+
+    def leave(self, stream: Stream) -> None:
+        if self._streams.get(stream.session.target) is stream:
+            del self._streams[stream.session.target]
+
+    def stats(self, target: str) -> dict[str, float]:
+        """The newest that the target's joblet said of itself here; empty when it is connected elsewhere."""
+        stream = self._streams.get(target)
+        return stream.stats if stream is not None else {}
+
+    def close(self) -> None:
+        """Sends every joblet to another replica."""
+        self._closed = True
+        self._unsubscribe()
+        for stream in self._streams.values():
+            stream.end(Unavailable("this replica stops"))
+
+    def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
+        if not self._streams:
+            return
+        for delta in deltas:
+            if delta.tree == "desired":
+                stream = self._streams.get(delta.parts[0])
+                if stream is not None:
+                    stream.outbox.touch(delta.parts[1])
+            elif delta.tree == "inventory" and delta.parts[1] == keys.LIVE:
+                self._hear_live(delta)
+
+    def _hear_live(self, delta: Delta) -> None:
+        stream = self._streams.get(delta.parts[0])
+        if stream is None or delta.revision <= stream.session.revision:
+            return
+        lease = delta.new.stored.lease if delta.new is not None else 0
+        if lease != stream.session.lease:
+            now = f"session {name_of(lease)} holds it now" if lease else "it is over"
+            name = stream.session.name
+            stream.end(StaleAttempt(f"session {name} no longer holds target {delta.parts[0]}: {now}", field="session"))

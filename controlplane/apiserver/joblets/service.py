@@ -1,0 +1,75 @@
+"""The Joblets service: a stream begins with a hello, gets its session and its place in the router, then runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TypeAlias
+
+import grpc
+import structlog
+
+from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.joblets.router import Router
+from controlplane.apiserver.joblets.session import Sessions
+from controlplane.apiserver.joblets.stream import Stream
+from controlplane.model.errors import ControlPlaneError, Invalid
+from controlplane.wire import errors as wire_errors
+from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc
+
+log = structlog.get_logger(__name__)
+
+Context: TypeAlias = grpc.aio.ServicerContext[joblets_pb2.JobletBatch, joblets_pb2.ReplicaBatch]
+
+_HELLO_SECONDS = 5.0
+
+
+class JobletsService(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
+    def __init__(self, deps: ApiDependencies) -> None:
+        self._deps = deps
+        self._sessions = Sessions(deps)
+        self.router = Router(deps.cache)
+
+    def close(self) -> None:
+        """Sends every joblet to another replica; streams that come later are sent away at once."""
+        self.router.close()
+
+    async def Connect(self, requests: AsyncIterator[joblets_pb2.JobletBatch], context: Context) -> None:
+        batches = aiter(requests)
+        try:
+            first = await _first(batches)
+            if first is not None:
+                await self._serve(first, batches, context)
+        except ControlPlaneError as error:
+            await context.abort(wire_errors.code_of(error), str(error), wire_errors.trailing_metadata(error))
+
+    async def _serve(
+        self, first: joblets_pb2.JobletBatch, rest: AsyncIterator[joblets_pb2.JobletBatch], context: Context
+    ) -> None:
+        hello = first.messages[0].hello
+        session = await self._sessions.open(hello)
+        stream = Stream(self._deps, session)
+        self.router.take(stream)
+        fields = {"target": session.target, "session": session.name, "instance": hello.instance}
+        log.info("joblet connected", **fields)
+        try:
+            await stream.run(first, rest, context.write)
+        except ControlPlaneError as error:
+            log.info("joblet sent away", **fields, code=type(error).__name__, why=str(error))
+            raise
+        finally:
+            self.router.leave(stream)
+
+
+async def _first(batches: AsyncIterator[joblets_pb2.JobletBatch]) -> joblets_pb2.JobletBatch | None:
+    """The batch that begins with a hello; None when the stream ended before it came."""
+    try:
+        async with asyncio.timeout(_HELLO_SECONDS):
+            batch = await anext(batches)
+    except StopAsyncIteration:
+        return None
+    except TimeoutError:
+        raise Invalid("hello", f"must come within {_HELLO_SECONDS:g} s") from None
+    if not batch.messages or batch.messages[0].WhichOneof("message") != "hello":
+        raise Invalid("hello", "must be the first message")
+    return batch

@@ -1,0 +1,178 @@
+"""Sessions: which joblet speaks for a target.
+
+A session is the lease of `inventory/<target>/live`. One joblet holds it at a time; the same joblet, known by its
+secret, takes over its own session at once, another one is refused until the key is gone. Only the secret's digest
+is stored. A lease that was granted for a session that did not come about is given back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.cache.settings import settings_of
+from controlplane.model import quantity, times
+from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, NotFound, Unavailable
+from controlplane.model.settings import Settings
+from controlplane.model.target import Live
+from controlplane.store import codec, keys, transaction
+from controlplane.store.transaction import Compare, Item, Value
+from controlplane.wire.v1 import joblets_pb2
+
+log = structlog.get_logger(__name__)
+
+REACH_SECONDS = 1.0
+_TRIES = 5
+_MAX_TEXT = 256
+_MAX_QUANTITIES = 64
+# etcd grants no shorter lease, and a holder must not count on less than it gets.
+_MIN_LEASE_SECONDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """`revision` is that of the live key when the session was opened: what came before it is not about it."""
+
+    target: str
+    lease: int
+    revision: int
+    live: Live
+    heartbeat_seconds: float
+
+    @property
+    def name(self) -> str:
+        return name_of(self.lease)
+
+
+def name_of(lease: int) -> str:
+    return f"{lease:x}"
+
+
+class Sessions:
+    def __init__(self, deps: ApiDependencies) -> None:
+        self._deps = deps
+
+    async def open(self, hello: joblets_pb2.Hello) -> Session:
+        """The joblet's session: the one it has, one taken over from itself, or a new one."""
+        check(hello)
+        await self._deps.cache.reached(max(hello.highest_revision, 1), REACH_SECONDS)
+        await self._find_target(hello.target)
+        for _ in range(_TRIES):
+            session = await self._try(hello, settings_of(self._deps.cache.snapshot))
+            if session is not None:
+                return session
+        raise Unavailable(f"the session of target {hello.target} changed {_TRIES} times while it was asked for")
+
+    async def _find_target(self, target: str) -> None:
+        if self._deps.cache.snapshot.get("config/targets", target) is not None:
+            return
+        if await self._deps.store.get(keys.config("targets", target)) is None:
+            raise NotFound(f"target {target} does not exist", field="target")
+
+    async def _try(self, hello: joblets_pb2.Hello, settings: Settings) -> Session | None:
+        """None when somebody else changed the live key in between."""
+        key = keys.live(hello.target)
+        stored = await self._deps.store.get(key)
+        if stored is None:
+            return await self._begin(hello, settings, transaction.absent(key))
+        live = _read(stored)
+        if not hmac.compare_digest(live.secret_digest, digest(hello.instance_secret)):
+            raise AlreadyExists(
+                f"target {hello.target} has a joblet already: instance {live.instance}, since {live.since}",
+                field="target",
+            )
+        known = hello.session == name_of(stored.lease) and live.instance == hello.instance
+        if known and (live.lease_seconds, live.stop_within) == promised(settings):
+            return await self._go_on(hello, settings, stored, live)
+        session = await self._begin(hello, settings, transaction.mod_is(key, stored.mod_revision))
+        if session is not None:
+            await self._give_back(stored.lease)
+        return session
+
+    async def _begin(self, hello: joblets_pb2.Hello, settings: Settings, unchanged: Compare) -> Session | None:
+        lease_seconds, stop_within = promised(settings)
+        lease = await self._deps.store.grant(lease_seconds)
+        live = Live(
+            target=hello.target,
+            session=name_of(lease),
+            instance=hello.instance,
+            secret_digest=digest(hello.instance_secret),
+            driver=hello.driver,
+            version=hello.version,
+            capacity=_capacity(hello),
+            lease_seconds=lease_seconds,
+            stop_within=stop_within,
+            since=times.show(self._deps.clock.wall()),
+        )
+        put = transaction.put(keys.live(hello.target), codec.encode(live), lease=lease)
+        outcome = await self._deps.writer.write(Item((unchanged,), (put,)))
+        if not outcome.succeeded:
+            await self._give_back(lease)
+            return None
+        return Session(hello.target, lease, outcome.revision, live, float(settings.heartbeat))
+
+    async def _go_on(self, hello: joblets_pb2.Hello, settings: Settings, stored: Value, live: Live) -> Session | None:
+        now = msgspec.structs.replace(
+            live, capacity=_capacity(hello), version=hello.version, driver=hello.driver, session=name_of(stored.lease)
+        )
+        if now == live:
+            return Session(hello.target, stored.lease, stored.mod_revision, live, float(settings.heartbeat))
+        key = keys.live(hello.target)
+        put = transaction.put(key, codec.rewrite(stored.value, now), lease=stored.lease)
+        outcome = await self._deps.writer.write(Item((transaction.mod_is(key, stored.mod_revision),), (put,)))
+        if not outcome.succeeded:
+            return None
+        return Session(hello.target, stored.lease, outcome.revision, now, float(settings.heartbeat))
+
+    async def _give_back(self, lease: int) -> None:
+        """A lease that cannot be revoked runs out by itself: no key hangs on it any more."""
+        try:
+            await self._deps.store.revoke(lease)
+        except NotFound:
+            return
+        except ControlPlaneError as error:
+            log.debug("an unused lease is left to run out", lease=name_of(lease), error=str(error))
+
+
+def check(hello: joblets_pb2.Hello) -> None:
+    """Invalid when the joblet does not say who it is, or says too much."""
+    for field in ("target", "driver", "instance", "instance_secret"):
+        if not getattr(hello, field):
+            raise Invalid(field, "must not be empty")
+    for field in ("target", "driver", "instance", "instance_secret", "version", "session"):
+        if len(getattr(hello, field)) > _MAX_TEXT:
+            raise Invalid(field, f"must not be longer than {_MAX_TEXT} characters")
+    if "/" in hello.target:
+        raise Invalid("target", "must be a name, without a slash")
+    if len(hello.capacity) > _MAX_QUANTITIES:
+        raise Invalid("capacity", f"must not name more than {_MAX_QUANTITIES} quantities")
+    for name, amount in hello.capacity.items():
+        if not 0 < len(name) <= _MAX_TEXT:
+            raise Invalid("capacity", f"must name its quantities in 1 to {_MAX_TEXT} characters")
+        quantity.check(amount, f"capacity.{name}")
+
+
+def digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def promised(settings: Settings) -> tuple[int, quantity.Number]:
+    """(seconds that the lease lasts, seconds that holders may outlive it)."""
+    return max(math.floor(settings.joblet_lease), _MIN_LEASE_SECONDS), settings.kill_grace
+
+
+def _capacity(hello: joblets_pb2.Hello) -> dict[str, quantity.Number]:
+    return {name: quantity.whole(amount) for name, amount in hello.capacity.items()}
+
+
+def _read(stored: Value) -> Live:
+    try:
+        return codec.decode(stored.value, Live)
+    except Broken as error:
+        raise AlreadyExists(f"{stored.key} cannot be read, delete it to go on: {error}", field="target") from None

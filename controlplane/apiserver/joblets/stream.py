@@ -1,0 +1,153 @@
+"""One joblet's stream on this replica: reads what the joblet sends, writes what waits for it, ends for a reason.
+
+Reports are taken many at a time and heartbeats past them. A heartbeat is acknowledged only after a renewal of the
+lease that began after it arrived: a holder of a unique resource counts on that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.joblets.intake import Intake
+from controlplane.apiserver.joblets.outbox import Outbox
+from controlplane.apiserver.joblets.session import Session
+from controlplane.model.errors import Broken, ControlPlaneError, Invalid, StaleAttempt, Unavailable
+from controlplane.wire.v1 import joblets_pb2
+from controlplane.wire.v1.joblets_pb2 import ReplicaMessage
+
+log = structlog.get_logger(__name__)
+
+Send = Callable[[joblets_pb2.ReplicaBatch], Awaitable[None]]
+
+# Beyond this the stream is not read until answers came, which gRPC's flow control tells the joblet.
+_MAX_REPORTS = 2048
+_MAX_STATS = 64
+
+
+class Stream:
+    def __init__(self, deps: ApiDependencies, session: Session) -> None:
+        self._deps = deps
+        self.session = session
+        self.outbox = Outbox(session.target, deps.cache)
+        self.stats: dict[str, float] = {}
+        self._intake = Intake(deps, session)
+        self._ending: asyncio.Future[ControlPlaneError] = asyncio.get_running_loop().create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(_MAX_REPORTS)
+        self._beat = self._renewed = 0
+        self._renewing = False
+
+    def end(self, why: ControlPlaneError) -> None:
+        if not self._ending.done():
+            self._ending.set_result(why)
+
+    async def run(
+        self, first: joblets_pb2.JobletBatch, rest: AsyncIterator[joblets_pb2.JobletBatch], send: Send
+    ) -> None:
+        """Returns when the joblet has nothing more to say; raises why the replica ended it."""
+        reading = self._spawn(self._read(first, rest))
+        self._spawn(self._write(send))
+        try:
+            either: set[asyncio.Future[Any]] = {reading, self._ending}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self._ending.done():
+                raise self._ending.result()
+        finally:
+            left = [task for task in self._tasks if not task.done()]
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    async def _write(self, send: Send) -> None:
+        live = self.session.live
+        welcome = joblets_pb2.Welcome(
+            session=self.session.name,
+            lease_seconds=live.lease_seconds,
+            heartbeat_seconds=self.session.heartbeat_seconds,
+            kill_grace_seconds=live.stop_within,
+            revision=self._deps.cache.revision,
+            replica=self._deps.replica_id,
+        )
+        async for batch in self.outbox.batches(welcome):
+            await send(batch)
+
+    async def _read(self, first: joblets_pb2.JobletBatch, rest: AsyncIterator[joblets_pb2.JobletBatch]) -> None:
+        loop = asyncio.get_running_loop()
+        patience = float(self.session.live.lease_seconds)
+        for message in first.messages[1:]:
+            await self._hear(message)
+        try:
+            async with asyncio.timeout(patience) as silence:
+                async for batch in rest:
+                    silence.reschedule(loop.time() + patience)
+                    for message in batch.messages:
+                        await self._hear(message)
+        except TimeoutError:
+            raise Unavailable(f"nothing came from the joblet for {patience:g} s") from None
+
+    async def _hear(self, message: joblets_pb2.JobletMessage) -> None:
+        match message.WhichOneof("message"):
+            case "report":
+                await self._room.acquire()
+                self._spawn(self._report(message.report))
+            case "heartbeat":
+                self._hear_beat(message.heartbeat)
+            case "hello":
+                raise Invalid("hello", "must be the first message only")
+            case _:
+                log.debug("a message that this version does not know is stepped over", target=self.session.target)
+
+    async def _report(self, report: joblets_pb2.Report) -> None:
+        try:
+            self.outbox.answer(ReplicaMessage(report_ack=await self._intake.take(report)))
+        finally:
+            self._room.release()
+
+    def _hear_beat(self, heartbeat: joblets_pb2.Heartbeat) -> None:
+        self._beat = heartbeat.number
+        if len(heartbeat.stats) <= _MAX_STATS:
+            self.stats = dict(heartbeat.stats)
+        if not self._renewing:
+            self._renewing = True
+            self._spawn(self._renew())
+
+    async def _renew(self) -> None:
+        """One renewal at a time; heartbeats that come meanwhile are answered by the next one."""
+        try:
+            while self._renewed != self._beat:
+                self._renewed = number = self._beat
+                await self._confirm(number)
+        finally:
+            self._renewing = False
+
+    async def _confirm(self, number: int) -> None:
+        try:
+            alive = await self._deps.renewals.renew(self.session.lease, float(self.session.live.lease_seconds) / 3)
+        except Unavailable as error:
+            log.debug("a session could not be renewed", target=self.session.target, error=str(error))
+            return
+        if not alive:
+            raise StaleAttempt(f"session {self.session.name} of target {self.session.target} is over", field="session")
+        self.outbox.answer(ReplicaMessage(heartbeat_ack=joblets_pb2.HeartbeatAck(number=number)))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._landed)
+        return task
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, ControlPlaneError):
+            self.end(error)
+        elif error is not None:
+            log.error("a joblet's stream broke", target=self.session.target, exc_info=error)
+            self.end(Broken(f"{type(error).__name__} while serving the stream"))
