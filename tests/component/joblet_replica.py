@@ -17,9 +17,7 @@ ORDER = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
 Out = joblets_pb2.ReplicaMessage
 
 
-def a_fulfilment(
-    number: int, *command: str, tasks: int = 1, holds: tuple[str, ...] = (), **spec: object
-) -> Fulfilment:
+def a_fulfilment(number: int, *command: str, tasks: int = 1, holds: tuple[str, ...] = (), **spec: object) -> Fulfilment:
     return Fulfilment(
         id=f"01HYYYYYYYYYYYYYYYYYYY{number:04d}",
         epoch=1,
@@ -50,7 +48,10 @@ class World:
         self.sessions = 0
         self.confirming = True
         self.speaking = True
-        # Codes for the next reports; "lost" stores one and says OutcomeUnknown, "deaf" never answers.
+        # Many targets in one world: secrets are not compared.
+        self.shared = False
+        # Codes for the next reports; "lost" stores one and says OutcomeUnknown, "Conflict" stores it as if it had come
+        # before, "deaf" never answers.
         self.answers: list[str] = []
         self.outputs: set[asyncio.Queue[list[Out] | None]] = set()
         self.changed = asyncio.Condition()
@@ -65,6 +66,11 @@ class World:
 
     def phases(self, identity: str) -> list[str]:
         return [observed.phase for observed in self.history if observed.id == identity]
+
+    async def heard(self) -> None:
+        """Until the joblet has said something more."""
+        async with asyncio.timeout(20), self.changed:
+            await self.changed.wait()
 
     async def notify(self) -> None:
         async with self.changed:
@@ -108,7 +114,7 @@ class World:
         return [*(self.assignment(identity) for identity in self.desired), synced]
 
     def join(self, hello: joblets_pb2.Hello) -> None:
-        if self.secret is not None and self.secret != hello.instance_secret:
+        if not self.shared and self.secret is not None and self.secret != hello.instance_secret:
             raise errors.AlreadyExists("another joblet holds the target")
         if hello.session and hello.session != self.session:
             raise errors.StaleAttempt("that session is over")
@@ -124,10 +130,14 @@ class World:
         ack = joblets_pb2.ReportAck(id=observed.id, report=observed.report)
         if answer == "deaf":
             return None
-        if answer not in ("", "lost"):
+        if answer not in ("", "lost", "Conflict"):
             ack.code = answer
             return ack
         revision, stored = self.observed.get(observed.id, (0, None))
+        if answer == "Conflict" and revision == report.base_revision:
+            self.observed[observed.id] = (self.next_revision(), observed)
+            self.history.append(observed)
+            revision, stored = self.observed[observed.id]
         if observed.session != self.session:
             ack.code = "StaleAttempt"
         elif observed.id not in self.desired:
@@ -149,8 +159,9 @@ class Joblets(joblets_pb2_grpc.JobletsServicer):
     def __init__(self, name: str, world: World) -> None:
         self._name = name
         self._world = world
+        self.streams = 0
 
-    async def Connect(  # noqa: N802
+    async def Connect(
         self,
         request_iterator: AsyncIterator[joblets_pb2.JobletBatch],
         context: grpc.aio.ServicerContext[joblets_pb2.JobletBatch, joblets_pb2.ReplicaBatch],
@@ -176,6 +187,7 @@ class Joblets(joblets_pb2_grpc.JobletsServicer):
         )
         output.put_nowait([Out(welcome=welcome), *world.full_list()])
         world.outputs.add(output)
+        self.streams += 1
         reader = asyncio.create_task(self._read(request_iterator, output))
         try:
             while (messages := await output.get()) is not None:
@@ -183,6 +195,7 @@ class Joblets(joblets_pb2_grpc.JobletsServicer):
                     yield joblets_pb2.ReplicaBatch(messages=messages)
         finally:
             world.outputs.discard(output)
+            self.streams -= 1
             reader.cancel()
 
     async def _read(
@@ -207,7 +220,7 @@ class Targets(targets_pb2_grpc.TargetsServicer):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def Create(  # noqa: N802
+    async def Create(
         self,
         request: targets_pb2.Target,
         context: grpc.aio.ServicerContext[targets_pb2.Target, targets_pb2.TargetResponse],
@@ -225,13 +238,17 @@ class Replica:
 
     def __init__(self, name: str, world: World) -> None:
         self._server = grpc.aio.server()
-        joblets_pb2_grpc.add_JobletsServicer_to_server(Joblets(name, world), self._server)
+        self._joblets = Joblets(name, world)
+        joblets_pb2_grpc.add_JobletsServicer_to_server(self._joblets, self._server)
         targets_pb2_grpc.add_TargetsServicer_to_server(Targets(world), self._server)
         self.port = self._server.add_insecure_port("127.0.0.1:0")
 
     @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def serving(self) -> bool:
+        return self._joblets.streams > 0
 
     async def start(self) -> None:
         await self._server.start()
