@@ -57,14 +57,6 @@ def write_json(path: Path, value: Any) -> None:
     new.replace(path)
 
 
-def read_json(path: Path) -> Any:
-    """The content, or None when it is not there or not whole."""
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-
-
 def tail(path: Path, lines: int = 15) -> str:
     try:
         text = path.read_bytes()[-20_000:].decode(errors="replace")

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from controlplane.cli.up import layout as files
+import msgspec
+
 from controlplane.cli.up import processes
 from controlplane.cli.up.layout import Layout
 from controlplane.cli.up.processes import Process
 
 
+class Record(msgspec.Struct, frozen=True):
+    """The content of `processes.json`."""
+
+    supervisor: Process | None = None
+    parts: dict[str, Process] = {}
+
+
+def read(layout: Layout) -> Record:
+    """What was recorded; nothing when there is no record, or none that can be read."""
+    try:
+        return msgspec.json.decode(layout.processes_json.read_bytes(), type=Record)
+    except (OSError, msgspec.DecodeError):
+        return Record()
+
+
 def supervisor(layout: Layout) -> Process | None:
-    record = files.read_json(layout.processes_json) or {}
-    found = processes.from_json(record.get("supervisor"))
+    found = read(layout).supervisor
     return found if found is not None and found.is_alive() else None
 
 
 def parts(layout: Layout) -> dict[str, Process]:
     """The parts that are still alive, by name."""
-    record = files.read_json(layout.processes_json) or {}
-    found = {name: processes.from_json(value) for name, value in (record.get("parts") or {}).items()}
-    return {name: process for name, process in found.items() if process is not None and process.is_alive()}
+    return {name: process for name, process in read(layout).parts.items() if process.is_alive()}
 
 
 def stop(layout: Layout, *, commands: bool) -> int:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 GRACE_SECONDS = 5.0
 _SHIM = "joblet/drivers/shim.py"
@@ -44,21 +43,11 @@ class Process:
         finally:
             os.close(descriptor)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"pid": self.pid, "ticks": self.ticks, "boot": self.boot}
-
 
 def of(pid: int) -> Process | None:
     """The process that has this pid now; None when there is none, or only its zombie."""
     ticks = _ticks(pid)
     return None if ticks is None else Process(pid, ticks, _boot())
-
-
-def from_json(value: Any) -> Process | None:
-    try:
-        return Process(int(value["pid"]), int(value["ticks"]), str(value["boot"]))
-    except (TypeError, KeyError, ValueError):
-        return None
 
 
 def stop(processes: Iterable[Process], grace_seconds: float = GRACE_SECONDS) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from controlplane.aio.clock import Clock
 from controlplane.cli.up import layout as files
 from controlplane.cli.up import leftovers, processes
@@ -133,10 +135,9 @@ class Supervisor:
 
     def _publish(self) -> None:
         pids = {name: life.process.pid for name, life in self._lives.items() if life.process is not None}
-        known = {name: process.to_json() for name, pid in pids.items() if (process := processes.of(pid)) is not None}
-        mine = processes.of(os.getpid())
-        record = {"supervisor": mine.to_json() if mine else None, "parts": known}
-        files.write_json(self._layout.processes_json, record)
+        known = {name: process for name, pid in pids.items() if (process := processes.of(pid)) is not None}
+        record = leftovers.Record(supervisor=processes.of(os.getpid()), parts=known)
+        files.write_json(self._layout.processes_json, msgspec.to_builtins(record))
         files.write_json(self._layout.up_json, self._plan.up_json(pids))
 
     def _stop_all(self) -> None:

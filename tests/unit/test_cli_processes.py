@@ -1,0 +1,146 @@
+"""Stopping processes by pid and start time, and the commands of tasks through their shims."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import marshal
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import controlplane.joblet.drivers
+from controlplane.cli.up import leftovers, processes
+from controlplane.cli.up.layout import Layout, write_json
+from controlplane.model.errors import AlreadyExists
+
+SHIM = Path(controlplane.joblet.drivers.__file__).parent / "shim.py"
+
+
+@contextmanager
+def child(*argv: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has said "up"."""
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", f"import signal, time; {code}; print('up', flush=True); time.sleep(600)")
+
+
+def found(process: subprocess.Popen[bytes]) -> processes.Process:
+    seen = processes.of(process.pid)
+    assert seen is not None
+    return seen
+
+
+def test_a_process_that_ignores_sigterm_is_killed() -> None:
+    with child(*python("signal.signal(signal.SIGTERM, signal.SIG_IGN)")) as process:
+        processes.stop([found(process)], grace_seconds=0.2)
+        assert process.wait() == -signal.SIGKILL
+
+
+def test_a_reused_pid_is_left_alone() -> None:
+    with child(*python("pass")) as process:
+        earlier = dataclasses.replace(found(process), ticks=found(process).ticks - 1)
+        assert not earlier.is_alive()
+        processes.stop([earlier], grace_seconds=0.1)
+        assert process.poll() is None
+
+
+def test_a_record_of_another_boot_is_left_alone() -> None:
+    with child(*python("pass")) as process:
+        earlier = dataclasses.replace(found(process), boot="another")
+        processes.stop([earlier], grace_seconds=0.1)
+        assert process.poll() is None
+
+
+def test_a_zombie_counts_as_gone() -> None:
+    with child(*python("pass")) as process:
+        seen = found(process)
+        os.kill(process.pid, signal.SIGKILL)
+        assert processes.wait_gone([seen], 5.0)
+        assert not seen.is_alive()
+
+
+def test_what_a_dead_supervisor_left_is_found_by_its_record(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    with child(*python("pass")) as etcd, child(*python("pass")) as replica:
+        gone = dataclasses.replace(found(etcd), ticks=0)
+        record = leftovers.Record(parts={"etcd": found(etcd), "replica-1": found(replica), "local-1": gone})
+        write_json(layout.processes_json, msgspec.to_builtins(record))
+        assert sorted(leftovers.parts(layout)) == ["etcd", "replica-1"]
+        assert leftovers.stop(layout, commands=True) == 2
+        assert (etcd.wait(), replica.wait()) == (-signal.SIGTERM, -signal.SIGTERM)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"parts": 3}', '{"parts": {"etcd": null}}'])
+def test_a_record_that_is_not_whole_stops_nothing(tmp_path: Path, content: str) -> None:
+    layout = Layout(tmp_path)
+    layout.processes_json.write_text(content)
+    assert leftovers.supervisor(layout) is None
+    assert leftovers.stop(layout, commands=False) == 0
+
+
+def test_a_folder_is_held_by_one_supervisor(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    lock = layout.take_lock()
+    with pytest.raises(AlreadyExists, match="already runs from"):
+        layout.take_lock()
+    os.close(lock)
+    os.close(layout.take_lock())
+
+
+def run_shim(data: Path, run: Path, *command: str) -> subprocess.Popen[bytes]:
+    (run / "work").mkdir(parents=True)
+    spec = {
+        "command": list(command), "environment": {"PATH": "/usr/bin:/bin"}, "record": '"order":"x"',
+        "time_limit": None, "holder": False, "boot": "b", "until": 0.0,
+    }  # fmt: skip
+    argv = [sys.executable, "-I", "-S", str(SHIM), str(run), str(data)]
+    shim = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    assert shim.stdin is not None
+    shim.stdin.write(marshal.dumps(spec))
+    shim.stdin.close()
+    assert shim.stdout is not None
+    assert shim.stdout.readline() == b"running\n"
+    shim.stdout.close()
+    return shim
+
+
+def test_commands_are_stopped_with_all_they_started_and_their_end_is_not_recorded(tmp_path: Path) -> None:
+    data = tmp_path / "joblets" / "local-1"
+    daemon = "import os, time; os.setsid(); open('daemon', 'w').write(str(os.getpid())); time.sleep(600)"
+    shim = run_shim(data, data / "runs" / "a", "sh", "-c", f'{sys.executable} -c "{daemon}" & echo $$; wait')
+    beside = run_shim(tmp_path / "other" / "local-1", tmp_path / "other" / "local-1" / "run", "sleep", "600")
+    try:
+        commands = processes.descendants([found(shim)])
+        assert processes.stop_commands(tmp_path / "joblets") == 1
+        assert shim.wait() == -signal.SIGKILL
+        assert not any(command.is_alive() for command in commands)
+        assert processes.descendants([found(beside)]), "another control plane's command was stopped"
+        assert not (data / "runs" / "a" / "end.json").exists()
+    finally:
+        for process in (shim, beside):
+            process.kill()
+            process.wait()
+
+
+def test_json_files_are_replaced_whole(tmp_path: Path) -> None:
+    file = tmp_path / "up.json"
+    write_json(file, {"a": 1})
+    write_json(file, {"a": 2})
+    assert json.loads(file.read_text()) == {"a": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["up.json"]
