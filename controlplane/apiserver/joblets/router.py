@@ -46,6 +46,8 @@ class Router:
 
     def close(self) -> None:
         """Sends every joblet to another replica."""
+        if self._closed:
+            return
         self._closed = True
         self._unsubscribe()
         for stream in self._streams.values():

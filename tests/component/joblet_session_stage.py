@@ -1,0 +1,284 @@
+"""Apiservers on a real etcd, and a raw gRPC client that plays the joblet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
+from controlplane.aio.group_commit import GroupCommit
+from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.server import ApiServer
+from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.reflector import Cache
+from controlplane.model.errors import ControlPlaneError, Refused
+from controlplane.model.fulfilment import Fulfilment, Observed, TaskRef
+from controlplane.model.identity import Mint
+from controlplane.model.leadership import Term
+from controlplane.model.settings import Settings
+from controlplane.model.target import Live, Target
+from controlplane.store import codec, keys, transaction
+from controlplane.store.channel import EtcdOptions
+from controlplane.store.kv import Store
+from controlplane.store.lease import Renewals
+from controlplane.store.transaction import Item, Outcome, Value
+from controlplane.wire import errors as wire_errors
+from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc
+from controlplane.wire.v1.joblets_pb2 import JobletMessage
+from tests.etcd import Etcd
+
+PATIENCE_SECONDS = 15.0
+TARGET = "edge-1"
+SECRET = "the secret in the folder of one joblet"
+MINT = Mint(wall_milliseconds, chance)
+
+
+class GroupWriter:
+    def __init__(self, store: Store) -> None:
+        self._group: GroupCommit[Item, Outcome] = GroupCommit(store.commit_group, transaction.front)
+
+    async def write(self, item: Item) -> Outcome:
+        return await self._group.submit(item)
+
+
+class Ballot:
+    """Stands for the election: who leads is what the test says."""
+
+    def __init__(self) -> None:
+        self.term: Term | None = None
+
+    def leader(self) -> Term | None:
+        return self.term
+
+    async def step_down(self) -> int:
+        raise Refused("this replica does not lead")
+
+
+class Api:
+    """The apiserver of one replica with its own connection to etcd and its own cache."""
+
+    def __init__(self, etcd: Etcd, name: str) -> None:
+        clock = SystemClock()
+        self.store = Store(EtcdOptions((etcd.endpoint,), timeout_seconds=1.5), clock)
+        self.cache = Cache(self.store, clock)
+        self.renewals = Renewals(self.store.channels)
+        self.ballot = Ballot()
+        self.deps = ApiDependencies(
+            store=self.store,
+            cache=self.cache,
+            ledgers=Ledgers(self.cache),
+            writer=GroupWriter(self.store),
+            renewals=self.renewals,
+            election=self.ballot,
+            mint=MINT,
+            clock=clock,
+            replica_id=name,
+            version="1",
+            incarnation=f"{name}-life-1",
+        )
+        self.server = ApiServer(self.deps, grpc_address="127.0.0.1:0", http_address="127.0.0.1:0")
+        self._following: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        await self.server.start()
+        self._tasks.append(asyncio.create_task(self.renewals.run()))
+
+    async def follow(self) -> None:
+        self._following = asyncio.create_task(self.cache.run())
+        await self.cache.reached(1, PATIENCE_SECONDS)
+
+    async def fall_behind(self) -> None:
+        """From now on its cache hears of nothing."""
+        assert self._following is not None
+        self._following.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
+
+    async def close(self) -> None:
+        await self.server.stop()
+        tasks = [task for task in (*self._tasks, self._following) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.store.close()
+
+    # What users and the leader would write
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Returns once this replica's cache has it, unless it does not follow."""
+        outcome = await self.store.commit(Item((), (transaction.put(key, value),)))
+        if self._following is not None and not self._following.done():
+            await self.cache.reached(outcome.revision, PATIENCE_SECONDS)
+        return outcome.revision
+
+    async def a_target(self, name: str = TARGET) -> str:
+        await self.put(keys.config("targets", name), codec.encode(Target(name=name, driver="simulated")))
+        return name
+
+    async def set(self, **settings: Any) -> None:
+        await self.put(keys.SETTINGS, codec.encode(Settings(**settings)))
+
+    async def desire(self, *, target: str = TARGET, **fields: Any) -> Fulfilment:
+        fulfilment = a_fulfilment(target=target, **fields)
+        await self.put(keys.desired(target, fulfilment.id), codec.encode(fulfilment))
+        return fulfilment
+
+    async def withdraw(self, fulfilment: Fulfilment) -> None:
+        key = keys.desired(fulfilment.target, fulfilment.id)
+        await self.store.commit(Item((), (transaction.delete(key),)))
+
+    async def live(self, target: str = TARGET) -> tuple[Value, Live] | None:
+        stored = await self.store.get(keys.live(target))
+        return (stored, codec.decode(stored.value, Live)) if stored is not None else None
+
+    async def inventory(self, fulfilment: Fulfilment) -> tuple[int, Observed] | None:
+        stored = await self.store.get(keys.observed(fulfilment.target, fulfilment.id))
+        return (stored.mod_revision, codec.decode(stored.value, Observed)) if stored is not None else None
+
+
+def a_fulfilment(*, target: str = TARGET, **fields: Any) -> Fulfilment:
+    given: dict[str, Any] = {
+        "id": MINT.make(),
+        "epoch": 1,
+        "cycle": 1,
+        "order": MINT.make(),
+        "target": target,
+        "tasks": (TaskRef(job="render", index=0, attempt=1),),
+    }
+    return Fulfilment(**{**given, **fields})
+
+
+class Talk:
+    """One stream of a joblet, as the wire shows it."""
+
+    def __init__(self, api: Api) -> None:
+        self._channel = grpc.aio.insecure_channel(
+            api.server.grpc_address, options=[("grpc.use_local_subchannel_pool", 1)]
+        )
+        self._call = joblets_pb2_grpc.JobletsStub(self._channel).Connect()
+        self._waiting: deque[joblets_pb2.ReplicaMessage] = deque()
+        self.session = ""
+
+    async def send(self, *messages: JobletMessage) -> None:
+        await self._call.write(joblets_pb2.JobletBatch(messages=messages))
+
+    async def next(self) -> tuple[str, Any]:
+        """The next message of the replica as (its kind, itself)."""
+        while not self._waiting:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                batch = await self._call.read()
+            assert batch is not grpc.aio.EOF, "the stream ended"
+            self._waiting.extend(batch.messages)
+        message = self._waiting.popleft()
+        kind = str(message.WhichOneof("message"))
+        return kind, getattr(message, kind)
+
+    async def until(self, kind: str) -> Any:
+        while True:
+            found, message = await self.next()
+            if found == kind:
+                return message
+
+    async def synced(self) -> list[joblets_pb2.Assign]:
+        """What the full list holds."""
+        assigned: list[joblets_pb2.Assign] = []
+        while True:
+            kind, message = await self.next()
+            if kind == "synced":
+                return assigned
+            assigned.append(message)
+
+    async def report(self, fulfilment: Fulfilment, phase: str, base: int, **fields: Any) -> Any:
+        """The answer to one report."""
+        message = a_report(fulfilment, phase, base, **{"session": self.session, **fields})
+        await self.send(message)
+        while True:
+            ack = await self.until("report_ack")
+            if ack.id == message.report.observed.id and ack.report == message.report.observed.report:
+                return ack
+
+    async def beat(self, number: int) -> None:
+        await self.send(JobletMessage(heartbeat=joblets_pb2.Heartbeat(number=number)))
+        while (await self.until("heartbeat_ack")).number != number:
+            pass
+
+    async def refusal(self) -> ControlPlaneError:
+        """The error that the replica ends the stream with."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while await self._call.read() is not grpc.aio.EOF:
+                    pass
+        except grpc.aio.AioRpcError as error:
+            return wire_errors.from_rpc(error)
+        raise AssertionError(f"the stream ended with {await self._call.code()}")
+
+    async def close(self) -> None:
+        self._call.cancel()
+        await self._channel.close()
+
+
+def a_report(fulfilment: Fulfilment, phase: str, base: int, **fields: Any) -> JobletMessage:
+    session = fields.pop("session")
+    more = {"report": 1, "target": fulfilment.target, **fields}
+    report = joblets_pb2.Report(base_revision=base)
+    observed = report.observed
+    observed.id, observed.session, observed.phase = fulfilment.id, session, phase
+    observed.target, observed.report = more["target"], more["report"]
+    for task in fulfilment.tasks:
+        attempt = more.get("attempt", task.attempt)
+        added = observed.tasks.add(job=task.job, index=task.index, attempt=attempt, phase=phase)
+        added.artefacts.extend(more.get("artefacts", ()))
+    return JobletMessage(report=report)
+
+
+def a_hello(**fields: Any) -> JobletMessage:
+    given = {"target": TARGET, "driver": "simulated", "instance": "life-1", "instance_secret": SECRET, "version": "1"}
+    return JobletMessage(hello=joblets_pb2.Hello(**{**given, "capacity": {"cpu": 4}, **fields}))
+
+
+class Stage:
+    def __init__(self, etcd: Etcd) -> None:
+        self.etcd = etcd
+        self._apis: list[Api] = []
+        self._talks: list[Talk] = []
+
+    async def an_api(self, *, follows: bool = True) -> Api:
+        api = Api(self.etcd, f"replica-{len(self._apis) + 1}")
+        self._apis.append(api)
+        await api.start()
+        if follows:
+            await api.follow()
+        return api
+
+    async def a_talk(self, api: Api, *more: JobletMessage, **hello: Any) -> Talk:
+        """A stream that said hello, and more in the same breath."""
+        talk = Talk(api)
+        self._talks.append(talk)
+        await talk.send(a_hello(**hello), *more)
+        return talk
+
+    async def a_joblet(self, api: Api, **hello: Any) -> Talk:
+        """A stream that was welcomed."""
+        talk = await self.a_talk(api, **hello)
+        talk.session = (await talk.until("welcome")).session
+        return talk
+
+    async def close(self) -> None:
+        for talk in self._talks:
+            await talk.close()
+        for api in self._apis:
+            await api.close()
+
+
+@asynccontextmanager
+async def staged(etcd: Etcd) -> AsyncIterator[Stage]:
+    stage = Stage(etcd)
+    try:
+        yield stage
+    finally:
+        await stage.close()
