@@ -16,7 +16,8 @@ from controlplane.model.errors import NotFound, Unavailable
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.wire.v1 import common_pb2
 
-_DOUBT_SECONDS = 5.0
+_DOUBT_SECONDS = 10.0
+_PAUSE_SECONDS = 0.5
 
 Tell = Callable[[str], None]
 
@@ -58,6 +59,7 @@ async def _looks(client: Client, identity: str, tell: Tell) -> AsyncIterator[dic
             if not lost:
                 tell(f"{error}; trying on")
             lost = True
+            await asyncio.sleep(_PAUSE_SECONDS)
 
 
 def _progress(item: dict[str, Any]) -> str:

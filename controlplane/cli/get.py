@@ -49,11 +49,13 @@ async def get(
             await _show_all(shell, client, found, common_pb2.ListRequest(order=order, target=target, limit=limit))
 
 
-async def describe(shell: Shell, kind: _KIND, name: _ONE) -> None:
+async def describe(shell: Shell, kind: _KIND, name: _NAME = None) -> None:
     """Tell everything about one object in sections for people."""
     found = kinds.find(kind)
+    if name is None and found.key:
+        raise Invalid("id", f"must name one of the {found.plural}")
     async with shell.client() as client:
-        item = await one(client, found, name)
+        item = await one(client, found, name or "")
     if shell.out.is_table:
         describing.describe(shell.out, found.name, item)
     else:

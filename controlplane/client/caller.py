@@ -40,7 +40,10 @@ class Patience:
 
 
 class Caller:
-    """`revision` is the highest one that a write answered with: reads ask for it, so a client reads its own writes."""
+    """`revision` is the highest one that a write answered with or a watch showed.
+
+    Reads ask for it: a client reads its own writes, and never sees older state than it has seen, on any replica.
+    """
 
     def __init__(self, channels: Channels, patience: Patience, clock: Clock) -> None:
         self.channels = channels

@@ -51,7 +51,7 @@ class Client:
 
     @property
     def revision(self) -> int:
-        """The highest revision that a write of this client answered with."""
+        """The highest revision that a write answered with or a watch showed."""
         return self._caller.revision
 
     def leave_endpoint(self) -> None:

@@ -41,7 +41,6 @@ class Seen:
         self._key = key
         self._digests: dict[Any, bytes] = {}
         self._listed: set[Any] | None = None
-        self.revision = 0
 
     def start_over(self) -> None:
         """A new stream begins: what it does not list by its `sync` is gone."""
@@ -49,7 +48,6 @@ class Seen:
 
     def news(self, event: Any) -> list[Any]:
         """The events that the reader has not been told yet."""
-        self.revision = max(self.revision, event.revision)
         if event.type == "sync":
             return self._vanished(event)
         identity = getattr(event.object, self._key)
@@ -80,8 +78,9 @@ async def watch(caller: Caller, stream: Stream, request: Any) -> AsyncIterator[A
     seen = Seen(stream.key)
     while True:
         seen.start_over()
-        request.min_revision = max(request.min_revision, seen.revision, caller.revision)
+        request.min_revision = max(request.min_revision, caller.revision)
         async for event in messages(caller, stream, request):
+            caller.revision = max(caller.revision, event.revision)
             for news in seen.news(event):
                 yield news
 

@@ -18,7 +18,7 @@ import msgspec
 from controlplane.aio.clock import Clock
 from controlplane.cli.up import layout as files
 from controlplane.cli.up import leftovers, processes
-from controlplane.cli.up.etcd_history import History
+from controlplane.cli.up.embedded_etcd import History, is_healthy
 from controlplane.cli.up.layout import Layout
 from controlplane.cli.up.parts import PYTHON, Part, Plan
 from controlplane.model.errors import Unavailable
@@ -26,6 +26,7 @@ from controlplane.model.errors import Unavailable
 START_SECONDS = 90.0
 _DEATHS_AT_START = 3
 _SHORT_LIFE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.05
 _RESTART_SECONDS = 0.05
 _RESTART_AGAIN_SECONDS = 0.8
 
@@ -55,7 +56,7 @@ class Supervisor:
     async def run(self, when_ready: Callable[[], None]) -> None:
         """Until a signal asks to stop; Unavailable when the start failed. Nothing is left running either way."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._stop.set)
         keepers: list[asyncio.Task[None]] = []
         try:
@@ -72,10 +73,8 @@ class Supervisor:
 
     async def _start(self, keepers: list[asyncio.Task[None]]) -> bool:
         """Whether all is ready; False when a signal came first."""
-        for part in self._plan.parts:
-            await self._spawn(part)
-            keepers.append(asyncio.create_task(self._keep(part)))
-        ready = asyncio.create_task(self._wait_ready())
+        self._record()
+        ready = asyncio.create_task(self._bring_up(keepers))
         stop = asyncio.create_task(self._stop.wait())
         try:
             waiting: set[asyncio.Future[Any]] = {ready, stop, self._failed}
@@ -89,6 +88,16 @@ class Supervisor:
             for task in (ready, stop):
                 task.cancel()
             await asyncio.gather(ready, stop, return_exceptions=True)
+
+    async def _bring_up(self, keepers: list[asyncio.Task[None]]) -> None:
+        """etcd first: what cannot reach it yet would only die and be started again."""
+        for part in self._plan.parts:
+            await self._spawn(part)
+            keepers.append(asyncio.create_task(self._keep(part)))
+            if part.group == "etcd":
+                while not await asyncio.to_thread(is_healthy, self._plan.etcd_url):
+                    await self._clock.sleep(_PAUSE_SECONDS)
+        await self._wait_ready()
 
     async def _wait_ready(self) -> None:
         argv = (*PYTHON, "controlplane.cli.up.readiness", str(self._layout.folder))
@@ -134,11 +143,17 @@ class Supervisor:
         self._publish()
 
     def _publish(self) -> None:
-        pids = {name: life.process.pid for name, life in self._lives.items() if life.process is not None}
+        self._record()
+        files.write_json(self._layout.up_json, self._plan.up_json(self._pids()))
+
+    def _pids(self) -> dict[str, int]:
+        return {name: life.process.pid for name, life in self._lives.items() if life.process is not None}
+
+    def _record(self) -> None:
+        pids = self._pids()
         known = {name: process for name, pid in pids.items() if (process := processes.of(pid)) is not None}
         record = leftovers.Record(supervisor=processes.of(os.getpid()), parts=known)
         files.write_json(self._layout.processes_json, msgspec.to_builtins(record))
-        files.write_json(self._layout.up_json, self._plan.up_json(pids))
 
     def _stop_all(self) -> None:
         self._tell("stopping")

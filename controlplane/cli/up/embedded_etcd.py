@@ -1,4 +1,4 @@
-"""Keeps etcd's history within half of its quota, where an hour of it would not fit.
+"""The embedded etcd, seen by its supervisor: whether it serves, and whether an hour of history fits its quota.
 
 etcd compacts by itself what is older than an hour. When half of the quota is in use before that, everything older
 than ten minutes goes, and the supervisor says so. Talks to etcd's HTTP gateway: the supervisor must not use gRPC.
@@ -19,6 +19,8 @@ from controlplane.cli.up.parts import QUOTA_BYTES
 _LOOK_SECONDS = 60.0
 _KEEP_LOOKS = 10
 _ANSWER_SECONDS = 5.0
+# What is on this machine is never reached through a proxy.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class History:
@@ -47,6 +49,15 @@ class History:
 
     def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         request = urllib.request.Request(self._url + path, json.dumps(body).encode(), method="POST")
-        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
+        with _OPENER.open(request, timeout=_ANSWER_SECONDS) as answer:
             content: dict[str, Any] = json.load(answer)
         return content
+
+
+def is_healthy(url: str) -> bool:
+    """Whether etcd serves there."""
+    try:
+        with _OPENER.open(f"{url}/health", timeout=_ANSWER_SECONDS) as answer:
+            return bool(json.load(answer).get("health") == "true")
+    except (OSError, ValueError):
+        return False
