@@ -81,7 +81,7 @@ class Listener:
         except OSError as error:
             unreachable = error.errno in _UNREACHABLE
             return Event.NO_ANSWER if unreachable else Event.UNABLE
-        except ValueError:
+        except (ValueError, OverflowError):
             return Event.UNABLE
 
     async def _greet(self, connection: socket.socket, buffer: bytearray) -> Event:

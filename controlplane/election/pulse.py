@@ -59,6 +59,8 @@ class PulseServer:
 
     def stop(self, timeout: float) -> None:
         """Closes everything; waits for the thread at most that long."""
+        if self._stopping:
+            return
         self._stopping = True
         self._waker.send(b".")
         self._thread.join(timeout)

@@ -36,7 +36,7 @@ class ElectionSettings:
             value = getattr(self, field.name)
             if field.name.endswith("_seconds") and not (math.isfinite(value) and value > 0):
                 raise Invalid(field.name, f"must be a number of seconds above 0, not {value!r}")
-        if not isinstance(self.ttl_seconds, int) or self.ttl_seconds < _SHORTEST_TTL_SECONDS:
+        if type(self.ttl_seconds) is not int or self.ttl_seconds < _SHORTEST_TTL_SECONDS:
             raise Invalid("ttl_seconds", f"must be a whole number of at least {_SHORTEST_TTL_SECONDS} seconds")
         self._at_most("loop_silence_seconds", self.ttl_seconds, "ttl_seconds: later the lease ends by itself")
         silence = self.ttl_seconds - self.pulse_answer_seconds

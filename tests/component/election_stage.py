@@ -84,6 +84,10 @@ class WatchedView:
                 found.append(entry)
         return sorted(found, key=lambda entry: entry.create_revision)
 
+    def value(self, key: str) -> bytes | None:
+        found = self._values.get(key)
+        return found.value if found is not None else None
+
     def terms(self) -> list[Term]:
         found = [value for key, value in sorted(self._values.items()) if key.startswith(f"{keys.ROOT}terms/")]
         return [codec.decode(value.value, Term) for value in found]
@@ -136,6 +140,18 @@ class Replica:
             for task in reversed(tasks):
                 task.cancel()
                 await asyncio.wait({task})
+            await self.store.close()
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[Replica]:
+        """Without standing for election: only its store and its view are used."""
+        await self.view.start()
+        task = asyncio.create_task(self.view.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
             await self.store.close()
 
     async def queued(self) -> None:

@@ -18,13 +18,8 @@ from tests.etcd import Etcd
 @pytest.fixture
 async def watcher(etcd: Etcd) -> AsyncIterator[Replica]:
     """A replica that never campaigns: its store and its view look from outside."""
-    looker = Replica(etcd.endpoint, "watcher")
-    await looker.view.start()
-    task = asyncio.create_task(looker.view.run())
-    yield looker
-    task.cancel()
-    await asyncio.wait({task})
-    await looker.store.close()
+    async with Replica(etcd.endpoint, "watcher").watching() as looker:
+        yield looker
 
 
 @pytest.fixture
