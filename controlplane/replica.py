@@ -1,0 +1,213 @@
+"""The composition root of a replica: builds the real things, wires them, runs them.
+
+One process: one set of etcd channels, one watch cache shared by its three components. The apiserver always runs; the
+scheduler and the controllers run in one task group per term, which is cancelled when the term ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+
+import structlog
+
+import controlplane
+from controlplane.aio.clock import Clock, SystemClock, chance, wall_milliseconds
+from controlplane.aio.failpoint import Failpoints
+from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.server import ApiServer
+from controlplane.apiserver.writer import Writer
+from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.reflector import Cache, Delta
+from controlplane.controller_manager import controllers
+from controlplane.election.election import Election
+from controlplane.election.leadership import Leadership
+from controlplane.election.settings import ElectionSettings
+from controlplane.election.view import CandidateEntry
+from controlplane.model.errors import ControlPlaneError, Deposed, Refused
+from controlplane.model.identity import Mint
+from controlplane.model.leadership import Candidate, Term
+from controlplane.scheduler.cycle import Scheduler
+from controlplane.settings import ReplicaSettings, address
+from controlplane.store.channel import EtcdOptions
+from controlplane.store.fenced import FencedWriter
+from controlplane.store.kv import Store
+from controlplane.store.lease import Renewals
+
+log = structlog.get_logger(__name__)
+
+
+class ElectionView:
+    """What the election sees of etcd, read from the cache."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._changed_at = 0
+        self._waiting: set[asyncio.Future[int]] = set()
+        cache.subscribe(self._hear)
+
+    def _hear(self, deltas: Sequence[Delta], revision: int) -> None:
+        if not any(delta.tree in ("election", "terms") for delta in deltas):
+            return
+        self._changed_at = revision
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(revision)
+        self._waiting.clear()
+
+    def revision(self) -> int:
+        return self._cache.revision
+
+    def candidates(self) -> Sequence[CandidateEntry]:
+        found = []
+        for entry in self._cache.snapshot.all("election"):
+            candidate = entry.sound(Candidate)
+            if candidate is not None:
+                stored = entry.stored
+                found.append(
+                    CandidateEntry(stored.key, candidate, stored.create_revision, stored.mod_revision, stored.lease)
+                )
+        return sorted(found, key=lambda candidate: candidate.create_revision)
+
+    def last_term(self) -> Term | None:
+        names = self._cache.snapshot.names("terms")
+        last = max(names, default=None)
+        entry = self._cache.snapshot.get("terms", last) if last is not None else None
+        return entry.sound(Term) if entry is not None else None
+
+    async def reached(self, revision: int) -> None:
+        await self._cache.reached(revision)
+
+    async def changed(self, after_revision: int) -> int:
+        if self._changed_at > after_revision:
+            return self._cache.revision
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            return await future
+        finally:
+            self._waiting.discard(future)
+
+
+class Seat:
+    """The election as the apiserver knows it: it serves, and so has an address to stand with, before it stands."""
+
+    def __init__(self) -> None:
+        self.election: Election | None = None
+
+    def leader(self) -> Term | None:
+        return self.election.leader() if self.election is not None else None
+
+    async def step_down(self) -> int:
+        if self.election is None:
+            raise Refused("this replica does not lead")
+        return await self.election.step_down()
+
+
+class Replica:
+    def __init__(self, settings: ReplicaSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._failpoints = Failpoints(settings.failpoints)
+        self._mint = Mint(wall_milliseconds, chance)
+        options = EtcdOptions(settings.etcd, settings.etcd_ca, settings.etcd_cert, settings.etcd_key)
+        self._store = Store(options, clock)
+        self._cache = Cache(self._store, clock, check_seconds=settings.cache_check)
+        self._ledgers = Ledgers(self._cache)
+        self._renewals = Renewals(self._store.channels)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves until `stop` is set, then steps down first and stops serving last."""
+        incarnation = self._mint.make()
+        async with asyncio.TaskGroup() as tasks:
+            following = [tasks.create_task(self._cache.run()), tasks.create_task(self._renewals.run())]
+            await self._cache.reached(1)
+            seat = Seat()
+            server = ApiServer(
+                self._dependencies(seat, incarnation),
+                grpc_address=self._settings.grpc,
+                http_address=self._settings.http,
+            )
+            await server.start()
+            seat.election = self._election(incarnation, server)
+            campaign = tasks.create_task(seat.election.run(self._lead))
+            await stop.wait()
+            campaign.cancel()
+            with suppress(asyncio.CancelledError):
+                await campaign
+            await server.stop()
+            for task in following:
+                task.cancel()
+        await self._store.close()
+
+    def _election(self, incarnation: str, server: ApiServer) -> Election:
+        settings = self._settings
+        host, port = address(settings.pulse, "pulse")
+        candidate = Candidate(
+            id=settings.id,
+            incarnation=incarnation,
+            grpc=server.grpc_address,
+            http=server.http_address,
+            pulse="",
+            pid=os.getpid(),
+            version=controlplane.__version__,
+        )
+        return Election(
+            self._store,
+            ElectionView(self._cache),
+            ElectionSettings(
+                ttl_seconds=settings.ttl,
+                loop_silence_seconds=settings.loop_silence,
+                pulse_silence_seconds=settings.pulse_silence,
+                pulse_beat_seconds=settings.pulse_beat,
+                pulse_answer_seconds=settings.pulse_answer,
+                pulse_host=host,
+                pulse_port=port,
+                pulse_advertise=settings.pulse_advertise,
+            ),
+            candidate,
+            self._clock,
+        )
+
+    def _dependencies(self, seat: Seat, incarnation: str) -> ApiDependencies:
+        return ApiDependencies(
+            store=self._store,
+            cache=self._cache,
+            ledgers=self._ledgers,
+            writer=Writer(self._store),
+            renewals=self._renewals,
+            election=seat,
+            mint=self._mint,
+            clock=self._clock,
+            replica_id=self._settings.id,
+            version=controlplane.__version__,
+            incarnation=incarnation,
+        )
+
+    async def _lead(self, leadership: Leadership) -> None:
+        """One term. Returns when this leader is found deposed; anything unexpected ends the term too, loudly."""
+        self._failpoints.reach("replica.leading")
+        writer = FencedWriter(leadership)
+        scheduler = Scheduler(
+            self._ledgers, writer, self._clock, make_identity=self._mint.make, failpoints=self._failpoints
+        )
+        try:
+            async with asyncio.TaskGroup() as term:
+                term.create_task(scheduler.run())
+                term.create_task(controllers.run(self._ledgers, writer, self._clock))
+        except* Deposed as deposed:
+            log.info("deposed", epoch=leadership.epoch, why=str(deposed.exceptions[0]))
+        except* ControlPlaneError as failed:
+            log.error("the term failed", epoch=leadership.epoch, errors=[str(error) for error in failed.exceptions])
+
+
+async def run(settings: ReplicaSettings) -> None:
+    """Runs one replica until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    await Replica(settings, SystemClock()).run(stop)

@@ -1,0 +1,60 @@
+"""The stage: an embedded control plane in a folder of its own, and simulated targets beside it, gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_CONTROLPLANE = (sys.executable, "-P", "-m", "controlplane.cli.controlplane")
+
+
+class Stage:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def up_json(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads((self.folder / "up.json").read_text())
+        return loaded
+
+    def endpoints(self) -> list[str]:
+        return [replica["grpc"] for replica in self.up_json()["replicas"]]
+
+    def etcd(self) -> str:
+        return str(self.up_json()["etcd"][0])
+
+    @contextmanager
+    def simulated(self, *, count: int, capacity: str, duration: str) -> Iterator[None]:
+        """Simulated targets `sim-0`... in one process of their own."""
+        command = [
+            *_CONTROLPLANE, "joblet", "--target", "sim", "--endpoints", ",".join(self.endpoints()), "--driver",
+            "simulated", "--count", str(count), "--capacity", capacity, "--duration", duration,
+        ]  # fmt: skip
+        with (self.folder / "simulated.log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+@contextmanager
+def stage(*, replicas: int = 3, targets: int = 2) -> Iterator[Stage]:
+    with tempfile.TemporaryDirectory(prefix="controlplane-bench-") as folder:
+        where = ["--data-dir", folder]
+        size = ["--replicas", str(replicas), "--targets", str(targets)]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("CONTROLPLANE_")}
+        subprocess.run(
+            [*_CONTROLPLANE, "up", *size, *where, "--detach"], check=True, env=environment, stdout=sys.stderr
+        )
+        try:
+            yield Stage(Path(folder))
+        finally:
+            subprocess.run([*_CONTROLPLANE, "down", *where], check=False, env=environment, stdout=sys.stderr)
