@@ -1,0 +1,60 @@
+"""What exists, as admission sees it: looked up by name, never listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
+
+from controlplane.model.errors import NotFound
+from controlplane.model.job import Job
+from controlplane.model.object import Named
+from controlplane.model.packet import Packet
+from controlplane.model.resource import Resource
+from controlplane.model.settings import Settings
+from controlplane.model.target import Target
+
+N = TypeVar("N", bound=Named)
+
+
+class Catalogue(Protocol):
+    def find(self, kind: type[N], name: str) -> N | None: ...
+
+    def settings(self) -> Settings: ...
+
+
+class Overlay:
+    """Objects that are about to be admitted together, over those that exist."""
+
+    def __init__(self, below: Catalogue, objects: Mapping[tuple[type[Named], str], Named], settings: Settings) -> None:
+        self._below = below
+        self._objects = objects
+        self._settings = settings
+
+    def find(self, kind: type[N], name: str) -> N | None:
+        found = self._objects.get((kind, name))
+        return found if isinstance(found, kind) else self._below.find(kind, name)
+
+    def settings(self) -> Settings:
+        return self._settings
+
+
+def job(catalogue: Catalogue, name: str, field: str) -> Job:
+    return _known(catalogue.find(Job, name), Job, name, field)
+
+
+def packet(catalogue: Catalogue, name: str, field: str) -> Packet:
+    return _known(catalogue.find(Packet, name), Packet, name, field)
+
+
+def resource(catalogue: Catalogue, name: str, field: str) -> Resource:
+    return _known(catalogue.find(Resource, name), Resource, name, field)
+
+
+def target(catalogue: Catalogue, name: str, field: str) -> Target:
+    return _known(catalogue.find(Target, name), Target, name, field)
+
+
+def _known(found: N | None, kind: type[N], name: str, field: str) -> N:
+    if found is None:
+        raise NotFound(f"{field}: there is no {kind.__name__.lower()} {name!r}", field=field)
+    return found

@@ -1,0 +1,161 @@
+"""What a Job may say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from controlplane.apiserver.admission import catalogue, fields
+from controlplane.apiserver.admission.catalogue import Catalogue
+from controlplane.apiserver.admission.fields import at
+from controlplane.model.errors import Invalid, LimitExceeded
+from controlplane.model.job import Constraint, FailurePolicy, Job
+
+MAX_ARGUMENTS = 1000
+MAX_COMMAND = 64 * 1024
+MAX_ENV = 500
+MAX_UNIQUE = 16
+MAX_RULES = 64
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+ACTIONS = ("retry", "ignore", "fail", "fail-order", "hold")
+SPREADS = ("none", "order")
+
+
+def admit(job: Job, known: Catalogue, path: str = "") -> Job:
+    """The job with whole numbers as such. What it leaves open stays open until an order resolves it."""
+    _what_to_run(job, path)
+    _where_to_run(job, known, path)
+    failure_policies(job.failure_policies, at(path, "failure_policies"))
+    _work(job, path)
+    fields.names(job.resources, at(path, "resources"))
+    resources = [
+        catalogue.resource(known, name, f"{at(path, 'resources')}[{position}]")
+        for position, name in enumerate(job.resources)
+    ]
+    unique_limit(sum(bool(resource.unique) for resource in resources), at(path, "resources"))
+    if job.requests is None:
+        return job
+    return replace(job, requests=fields.quantities(job.requests, at(path, "requests")))
+
+
+def unique_limit(count: int, field: str) -> None:
+    if count > MAX_UNIQUE:
+        raise LimitExceeded(f"{field}: must not hold more than {MAX_UNIQUE} unique resources a job", field=field)
+
+
+def policy(value: str | None, known: Catalogue, field: str) -> None:
+    """A target policy; the target that a strict one names must exist."""
+    target = fields.target_of(value, field) if value is not None else None
+    if target is not None:
+        catalogue.target(known, target, field)
+
+
+def failure_policies(policies: Sequence[FailurePolicy], field: str) -> None:
+    _few(policies, field)
+    for position, found in enumerate(policies):
+        here = f"{field}[{position}]"
+        fields.one_of(found.action, ACTIONS, f"{here}.action")
+        if found.limit is not None:
+            fields.at_least(found.limit, 0, f"{here}.limit")
+        if found.backoff is not None:
+            fields.number(found.backoff, f"{here}.backoff", least=0, most=86400 * 365)
+        if found.on is not None:
+            _few(found.on.exit_codes, f"{here}.on.exit_codes")
+            for index, code in enumerate(found.on.exit_codes):
+                fields.number(code, f"{here}.on.exit_codes[{index}]", least=0, most=255)
+            _few(found.on.reasons, f"{here}.on.reasons")
+            for index, reason in enumerate(found.on.reasons):
+                fields.label(reason, f"{here}.on.reasons[{index}]")
+
+
+def _what_to_run(job: Job, path: str) -> None:
+    fields.line(job.image, at(path, "image"), most=1024)
+    command = at(path, "command")
+    if len(job.command) > MAX_ARGUMENTS:
+        raise LimitExceeded(f"{command}: must not hold more than {MAX_ARGUMENTS} items", field=command)
+    if sum(map(len, job.command)) > MAX_COMMAND:
+        raise LimitExceeded(f"{command}: must not be longer than {MAX_COMMAND} characters", field=command)
+    for position, argument in enumerate(job.command):
+        fields.text(argument, f"{command}[{position}]", most=MAX_COMMAND)
+    if job.command and not job.command[0]:
+        raise Invalid(f"{command}[0]", "must name a program")
+    env = at(path, "env")
+    if len(job.env) > MAX_ENV:
+        raise LimitExceeded(f"{env}: must not hold more than {MAX_ENV} variables", field=env)
+    for key, value in job.env.items():
+        fields.env_name(key, at(env, key[:64]))
+        fields.text(value, at(env, key))
+    if job.time_limit is not None:
+        fields.duration(job.time_limit, at(path, "time_limit"))
+
+
+def _where_to_run(job: Job, known: Catalogue, path: str) -> None:
+    policy(job.target_policy, known, at(path, "target_policy"))
+    for position, driver in enumerate(job.drivers):
+        fields.one_of(driver, fields.DRIVERS, f"{at(path, 'drivers')}[{position}]")
+        if driver in job.drivers[:position]:
+            raise Invalid(f"{at(path, 'drivers')}[{position}]", f"{driver!r} is there twice")
+    if job.constraints is not None:
+        constraints(job.constraints.hard, at(path, "constraints.hard"), soft=False)
+        constraints(job.constraints.soft, at(path, "constraints.soft"), soft=True)
+    constraints(job.affinity, at(path, "affinity"), soft=False)
+    constraints(job.anti_affinity, at(path, "anti_affinity"), soft=False)
+    if job.spread is not None:
+        fields.one_of(job.spread, SPREADS, at(path, "spread"))
+    if job.region:
+        fields.label(job.region, at(path, "region"))
+    _few(job.prefer, at(path, "prefer"))
+    for position, tier in enumerate(job.prefer):
+        if not tier:
+            raise Invalid(f"{at(path, 'prefer')}[{position}]", "must name at least one target")
+        fields.names(tier, f"{at(path, 'prefer')}[{position}]")
+    if job.class_:
+        fields.label(job.class_, at(path, "class"))
+    _few(job.hurt_by, at(path, "hurt_by"))
+    for position, neighbour in enumerate(job.hurt_by):
+        fields.label(neighbour, f"{at(path, 'hurt_by')}[{position}]")
+
+
+def constraints(found: Sequence[Constraint], field: str, *, soft: bool) -> None:
+    _few(found, field)
+    for position, constraint in enumerate(found):
+        here = f"{field}[{position}]"
+        fields.label(constraint.label, f"{here}.label")
+        fields.one_of(constraint.op, OPERATORS, f"{here}.op")
+        _values(constraint, f"{here}.values")
+        if constraint.weight is not None:
+            if not soft:
+                raise Invalid(f"{here}.weight", "belongs to soft constraints only")
+            fields.number(constraint.weight, f"{here}.weight", least=0, most=100)
+
+
+def _values(constraint: Constraint, field: str) -> None:
+    _few(constraint.values, field)
+    for position, value in enumerate(constraint.values):
+        fields.line(value, f"{field}[{position}]")
+    if constraint.op in ("In", "NotIn") and not constraint.values:
+        raise Invalid(field, f"must hold at least one value for {constraint.op}")
+    if constraint.op in ("Exists", "DoesNotExist") and constraint.values:
+        raise Invalid(field, f"must be empty for {constraint.op}")
+    if constraint.op in ("Gt", "Lt"):
+        if len(constraint.values) != 1:
+            raise Invalid(field, f"must hold exactly one number for {constraint.op}")
+        try:
+            fields.number(float(constraint.values[0]), f"{field}[0]", least=-(2**60), most=2**60)
+        except ValueError:
+            raise Invalid(f"{field}[0]", f"must be a number for {constraint.op}") from None
+
+
+def _work(job: Job, path: str) -> None:
+    if job.work is not None:
+        fields.number(job.work, at(path, "work"), least=0, most=2**60)
+    if job.min_chunk is not None:
+        fields.positive(job.min_chunk, at(path, "min_chunk"))
+    if job.max_chunks is not None:
+        fields.at_least(job.max_chunks, 1, at(path, "max_chunks"))
+
+
+def _few(found: Sequence[object], field: str) -> None:
+    if len(found) > MAX_RULES:
+        raise LimitExceeded(f"{field}: must not hold more than {MAX_RULES} items", field=field)

@@ -1,0 +1,77 @@
+"""What an order may say, and the order that follows from a request."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.apiserver.admission import fields
+from controlplane.apiserver.admission import job as jobs
+from controlplane.apiserver.admission.catalogue import Catalogue
+from controlplane.apiserver.admission.resolve import Resolution, digest
+from controlplane.model import times
+from controlplane.model.errors import Invalid
+from controlplane.model.order import Order, OrderRequest
+from controlplane.model.packet import Packet
+
+DEFAULT_PRIORITY = 50
+DEFAULT_OWNER = "anonymous"
+ORCHESTRATIONS = ("push", "pull")
+
+_canonical = msgspec.json.Encoder(order="sorted")
+
+
+def digest_of(request: OrderRequest) -> str:
+    """Names the content of the request as sent, whatever identity it carries."""
+    return digest(_canonical.encode(msgspec.structs.replace(request, id="")))
+
+
+def check(request: OrderRequest, known: Catalogue) -> None:
+    """Everything that the request says itself; what its packet says is checked when that is resolved."""
+    if request.priority is not None:
+        priority(request.priority)
+    if isinstance(request.packet, str):
+        if not request.packet:
+            raise Invalid("packet", "must be the name of a packet or the packet itself")
+        fields.name(request.packet, "packet")
+    elif request.packet.name:
+        fields.name(request.packet.name, "packet.name")
+    fields.line(request.owner, "owner")
+    fields.line(request.creator, "creator")
+    if request.labels:
+        fields.labels(request.labels, "labels")
+    jobs.policy(request.target_policy, known, "target_policy")
+    if request.deadline is not None:
+        fields.duration(request.deadline, "deadline")
+    if request.not_before is not None:
+        times.parse(request.not_before, "not_before")
+    if request.orchestration is not None:
+        fields.one_of(request.orchestration, ORCHESTRATIONS, "orchestration")
+    jobs.failure_policies(request.failure_policies, "failure_policies")
+
+
+def priority(value: int, field: str = "priority") -> None:
+    fields.number(value, field, least=1, most=100)
+
+
+def build(request: OrderRequest, resolution: Resolution, *, identity: str, now: str, content: str) -> Order:
+    owner = request.owner or DEFAULT_OWNER
+    not_before = request.not_before
+    return Order(
+        id=identity,
+        packet=request.packet.name if isinstance(request.packet, Packet) else request.packet,
+        priority=DEFAULT_PRIORITY if request.priority is None else request.priority,
+        owner=owner,
+        creator=request.creator or owner,
+        created=now,
+        labels=request.labels,
+        target_policy=request.target_policy,
+        deadline=request.deadline,
+        not_before=None if not_before is None else times.show(times.parse(not_before, "not_before")),
+        orchestration=request.orchestration or "push",
+        preempts=request.preempts,
+        failure_policies=request.failure_policies,
+        tasks_total=resolution.tasks_total,
+        digest=content,
+        resolved_digest=resolution.digest,
+        resolved=resolution.raw,
+    )

@@ -1,0 +1,88 @@
+"""What a Packet may say."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from controlplane.apiserver.admission import catalogue, fields
+from controlplane.apiserver.admission import job as jobs
+from controlplane.apiserver.admission.catalogue import Catalogue
+from controlplane.apiserver.admission.fields import at
+from controlplane.model.errors import Invalid, LimitExceeded
+from controlplane.model.job import Job
+from controlplane.model.packet import Packet, PacketJob
+
+MAX_JOBS = 1000
+MAX_TASKS = 1_000_000
+
+
+def admit(packet: Packet, known: Catalogue, path: str = "") -> Packet:
+    """The packet with its defaults; jobs written into it have a name, `job-<position>` counted from 1 when not said."""
+    field = at(path, "jobs")
+    if not packet.jobs:
+        raise Invalid(field, "must hold at least one job")
+    if len(packet.jobs) > MAX_JOBS:
+        message = f"{field}: must not hold more than {MAX_JOBS} jobs, but has {len(packet.jobs)}"
+        raise LimitExceeded(message, field=field)
+    admitted = tuple(_part(part, known, position, f"{field}[{position}]") for position, part in enumerate(packet.jobs))
+    _distinct(admitted, field)
+    _without_cycle(admitted, field)
+    fields.names(packet.resources, at(path, "resources"))
+    for position, name in enumerate(packet.resources):
+        catalogue.resource(known, name, f"{at(path, 'resources')}[{position}]")
+    pack = 1 if packet.pack is None else packet.pack
+    fields.number(pack, at(path, "pack"), least=1, most=MAX_TASKS)
+    return replace(packet, jobs=admitted, gang=bool(packet.gang), pack=pack)
+
+
+def name_of(part: PacketJob) -> str:
+    return part.job.name if isinstance(part.job, Job) else part.job
+
+
+def _part(part: PacketJob, known: Catalogue, position: int, path: str) -> PacketJob:
+    field = f"{path}.job"
+    count = 1 if part.count is None else part.count
+    fields.number(count, f"{path}.count", least=1, most=MAX_TASKS)
+    if isinstance(part.job, Job):
+        job = part.job if part.job.name else replace(part.job, name=f"job-{position + 1}")
+        fields.name(job.name, f"{field}.name")
+        fields.labels(job.labels, f"{field}.labels")
+        return replace(part, job=jobs.admit(job, known, field), count=count)
+    if not part.job:
+        raise Invalid(field, "must be the name of a job or the job itself")
+    fields.name(part.job, field)
+    catalogue.job(known, part.job, field)
+    return replace(part, count=count)
+
+
+def _distinct(parts: tuple[PacketJob, ...], field: str) -> None:
+    seen: set[str] = set()
+    for position, part in enumerate(parts):
+        if name_of(part) in seen:
+            raise Invalid(f"{field}[{position}].job", f"{name_of(part)!r} is there twice; give it a count instead")
+        seen.add(name_of(part))
+
+
+def _without_cycle(parts: tuple[PacketJob, ...], field: str) -> None:
+    """Takes away what has nothing left to wait for, until nothing is left; what stays waits for itself."""
+    position_of = {name_of(part): position for position, part in enumerate(parts)}
+    for position, part in enumerate(parts):
+        for index, name in enumerate(part.after):
+            if name not in position_of:
+                raise Invalid(f"{field}[{position}].after[{index}]", f"{name!r} is not a job of this packet")
+    waits = {name_of(part): set(part.after) for part in parts if part.after}
+    followers: dict[str, list[str]] = {}
+    for name, before in waits.items():
+        for other in before:
+            followers.setdefault(other, []).append(name)
+    free = [name for name in position_of if name not in waits]
+    while free:
+        done = free.pop()
+        for name in followers.get(done, ()):
+            waits[name].discard(done)
+            if not waits[name]:
+                del waits[name]
+                free.append(name)
+    if waits:
+        first = min(waits, key=position_of.__getitem__)
+        raise Invalid(f"{field}[{position_of[first]}].after", f"{first!r} would wait for itself")

@@ -1,0 +1,77 @@
+"""Resolution: a packet and all that it names, as they are now, folded into what an order carries for good."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from controlplane.apiserver.admission import catalogue
+from controlplane.apiserver.admission import job as jobs
+from controlplane.apiserver.admission import packet as packets
+from controlplane.apiserver.admission.catalogue import Catalogue
+from controlplane.model.errors import LimitExceeded
+from controlplane.model.job import Job
+from controlplane.model.order import Resolved, ResolvedJob
+from controlplane.model.packet import Packet, PacketJob
+
+MAX_BYTES = 256 * 1024
+MAX_TASKS = 1_000_000
+MAX_FULFILMENTS = 100_000
+FIELD = "packet"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What every order of this packet shares, encoded once."""
+
+    packet: str
+    raw: msgspec.Raw
+    digest: str
+    tasks_total: int
+
+
+def digest(raw: bytes) -> str:
+    return hashlib.blake2b(raw, digest_size=16).hexdigest()
+
+
+def resolve(packet: Packet, known: Catalogue) -> Resolution:
+    """Stored objects are checked again: what they refer to may be gone, and anybody may have written them."""
+    packet = packets.admit(packet, known, FIELD)
+    resolved = tuple(_job(part, packet, known, position) for position, part in enumerate(packet.jobs))
+    names = dict.fromkeys(name for job in resolved for name in job.job.resources)
+    resources = tuple(catalogue.resource(known, name, f"{FIELD}.resources") for name in names)
+    unique = {resource.name for resource in resources if resource.unique}
+    for position, job in enumerate(resolved):
+        jobs.unique_limit(sum(name in unique for name in job.job.resources), f"{FIELD}.jobs[{position}].job.resources")
+    whole = Resolved(jobs=resolved, resources=resources, gang=bool(packet.gang), pack=packet.pack or 1)
+    _within_limits(whole)
+    raw = msgspec.json.encode(whole)
+    if len(raw) > MAX_BYTES:
+        message = f"{FIELD}: with all that it names it must not be above {MAX_BYTES} bytes, but has {len(raw)}"
+        raise LimitExceeded(message, field=FIELD)
+    return Resolution(packet.name, msgspec.Raw(raw), digest(raw), whole.task_count())
+
+
+def _job(part: PacketJob, packet: Packet, known: Catalogue, position: int) -> ResolvedJob:
+    here = f"{FIELD}.jobs[{position}].job"
+    job = part.job if isinstance(part.job, Job) else jobs.admit(catalogue.job(known, part.job, here), known, here)
+    complete = replace(
+        job,
+        requests=job.requests if job.requests is not None else known.settings().default_requests,
+        target_policy=job.target_policy or "any",
+        resources=tuple(dict.fromkeys((*packet.resources, *job.resources))),
+    )
+    return ResolvedJob(job=complete, count=part.count or 1, after=part.after)
+
+
+def _within_limits(resolved: Resolved) -> None:
+    tasks = resolved.task_count()
+    if tasks > MAX_TASKS:
+        raise LimitExceeded(f"{FIELD}: must not hold more than {MAX_TASKS} tasks, but has {tasks}", field=FIELD)
+    fulfilments = sum(-(-job.count // resolved.pack) for job in resolved.jobs)
+    if fulfilments > MAX_FULFILMENTS:
+        message = f"{FIELD}: must not need more than {MAX_FULFILMENTS} fulfilments, but needs {fulfilments}; use pack"
+        raise LimitExceeded(message, field=FIELD)

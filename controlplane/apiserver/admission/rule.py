@@ -1,0 +1,32 @@
+"""What a Rule may say. Its expression is read when rules get their effect."""
+
+from __future__ import annotations
+
+from controlplane.apiserver.admission import fields
+from controlplane.apiserver.admission.catalogue import Catalogue
+from controlplane.apiserver.admission.fields import at
+from controlplane.model.errors import Invalid
+from controlplane.model.rule import Effect, Rule
+
+MAX_EXPRESSION = 4096
+
+
+def admit(rule: Rule, _known: Catalogue, path: str = "") -> Rule:
+    if not rule.when.strip():
+        raise Invalid(at(path, "when"), "must be an expression")
+    fields.text(rule.when, at(path, "when"), most=MAX_EXPRESSION)
+    effect(rule.then or Effect(), at(path, "then"))
+    return rule
+
+
+def effect(then: Effect, field: str) -> None:
+    said = [name for name in then.__struct_fields__ if getattr(then, name) not in (None, False)]
+    if len(said) != 1:
+        found = ", ".join(said) or "none of them"
+        raise Invalid(field, f"must say exactly one of {', '.join(then.__struct_fields__)}, not {found}")
+    if then.prefer is not None:
+        fields.number(then.prefer, f"{field}.prefer", least=-100, most=100)
+    if then.priority is not None:
+        fields.number(then.priority, f"{field}.priority", least=-99, most=99)
+    if then.limit is not None:
+        fields.at_least(then.limit, 0, f"{field}.limit")

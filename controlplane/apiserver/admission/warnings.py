@@ -1,0 +1,66 @@
+"""Fields that are admitted and stored, and whose effect is not built yet: setting one answers with a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from controlplane.apiserver.admission.fields import at
+from controlplane.model.job import Job
+from controlplane.model.order import OrderRequest
+from controlplane.model.packet import Packet, PacketJob
+from controlplane.model.rule import Rule
+from controlplane.model.scalepolicy import ScalePolicy
+from controlplane.model.target import Target
+
+NO_EFFECT = "is stored, but has no effect yet"
+
+_JOB = (
+    "constraints", "affinity", "anti_affinity", "spread", "region", "prefer", "exclusive", "class_", "hurt_by",
+    "preemptible", "failure_policies", "work", "min_chunk", "max_chunks",
+)  # fmt: skip
+WITHOUT_EFFECT: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
+    Job: _JOB,
+    Packet: ("gang", "pack"),
+    PacketJob: ("after",),
+    OrderRequest: ("deadline", "not_before", "orchestration", "preempts", "failure_policies"),
+    Target: ("region", "windows", "kubeconfig_secret", "drain"),
+}
+# What these hold is what would happen without them.
+_SAME_AS_UNSET: Mapping[str, tuple[Any, ...]] = {
+    "spread": ("none",),
+    "gang": (False,),
+    "pack": (1,),
+    "orchestration": ("push",),
+    "work": (0,),
+}
+_WHOLE_OBJECTS = (Rule, ScalePolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class Warning:
+    field: str
+    message: str
+
+
+def of(item: msgspec.Struct, path: str = "") -> list[Warning]:
+    """Warnings for the object and, for a packet, for the jobs written into it."""
+    if isinstance(item, _WHOLE_OBJECTS):
+        return [Warning(at(path, "kind"), f"a {type(item).__name__} {NO_EFFECT}")]
+    found = []
+    for field in msgspec.structs.fields(item):
+        if field.name in WITHOUT_EFFECT.get(type(item), ()):
+            value = getattr(item, field.name)
+            if value and value not in _SAME_AS_UNSET.get(field.name, ()):
+                found.append(Warning(at(path, field.encode_name), NO_EFFECT))
+    if isinstance(item, OrderRequest) and isinstance(item.packet, Packet):
+        found += of(item.packet, at(path, "packet"))
+    for position, part in enumerate(item.jobs if isinstance(item, Packet) else ()):
+        here = at(path, f"jobs[{position}]")
+        found += of(part, here)
+        if isinstance(part.job, Job):
+            found += of(part.job, f"{here}.job")
+    return found

@@ -1,0 +1,173 @@
+"""Apply: a file of objects, admitted whole or not at all, in one transaction.
+
+References within the file hold whatever the order of its objects. Each object is compared with what was read, so that
+the answer is true at the revision it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controlplane.apiserver.admission import named, settings, warnings
+from controlplane.apiserver.admission import order as orders
+from controlplane.apiserver.admission.catalogue import Catalogue, Overlay
+from controlplane.apiserver.admission.warnings import Warning
+from controlplane.apiserver.catching_up import admitted
+from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.storing import key_of, merged, same_revision
+from controlplane.apiserver.submission import Submissions
+from controlplane.model import identity, times
+from controlplane.model.errors import AlreadyExists, Broken, Conflict, Invalid, LimitExceeded, OutcomeUnknown, Refused
+from controlplane.model.object import Named
+from controlplane.model.order import Order, OrderRequest
+from controlplane.model.settings import Settings
+from controlplane.store import codec, keys, transaction
+from controlplane.store.transaction import Item, Value
+
+MAX_OBJECTS = 100
+MAX_BYTES = 1 << 20
+CREATED, UPDATED, UNCHANGED = "created", "updated", "unchanged"
+_TRIES = 5
+
+Wish = Named | OrderRequest | Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """One object that passed admission, and where it goes. An order is already the order that would be stored."""
+
+    item: Named | Order | Settings
+    key: str
+    revision: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    item: Named | Order | Settings
+    result: str
+
+
+class Applying:
+    def __init__(self, deps: ApiDependencies, submissions: Submissions) -> None:
+        self._deps = deps
+        self._submissions = submissions
+
+    async def apply(self, wishes: Sequence[tuple[Wish, int]]) -> tuple[list[Applied], int, list[Warning]]:
+        """Each wish comes with the revision that its writer read, 0 for any. Returns what was done, and when."""
+        if not wishes:
+            raise Invalid("objects", "must hold at least one object")
+        if len(wishes) > MAX_OBJECTS:
+            raise LimitExceeded(f"objects: must not be more than {MAX_OBJECTS}", field="objects")
+        found = await admitted(self._deps.store, self._deps.cache, lambda known: self._admit(wishes, known))
+        warned = [
+            warning
+            for position, (wish, _) in enumerate(wishes)
+            for warning in warnings.of(wish, f"objects[{position}]")
+        ]
+        for _ in range(_TRIES):
+            done, revision = await self._try(found)
+            if revision:
+                return done, revision, warned
+        raise Conflict("the objects keep being changed by others; try again")
+
+    def _admit(self, wishes: Sequence[tuple[Wish, int]], known: Catalogue) -> list[Admitted]:
+        overlay = Overlay(known, _named(wishes), _settings(wishes, known))
+        found: list[Admitted] = []
+        seen: dict[str, str] = {}
+        for position, (wish, revision) in enumerate(wishes):
+            path = f"objects[{position}]"
+            item, key = self._admit_one(wish, overlay, path)
+            if key in seen:
+                raise Invalid(path, f"is the same object as {seen[key]}")
+            seen[key] = path
+            found.append(Admitted(item, key, revision, path))
+        return found
+
+    def _admit_one(self, wish: Wish, known: Catalogue, path: str) -> tuple[Named | Order | Settings, str]:
+        if isinstance(wish, Settings):
+            return settings.admit(wish, path), keys.SETTINGS
+        if isinstance(wish, Named):
+            item = named.admit(wish, known, path)
+            return item, key_of(item)
+        try:
+            if wish.id:
+                identity.check(wish.id)
+            order = self._submissions.prepare(wish, orders.digest_of(wish), known).order
+        except Refused as refusal:
+            raise _below(refusal, path) from None
+        return order, keys.order(order.id)
+
+    async def _try(self, found: Sequence[Admitted]) -> tuple[list[Applied], int]:
+        """One look and one transaction; revision 0 when what was looked at changed meanwhile."""
+        there = await asyncio.gather(*(self._deps.store.get(one.key) for one in found))
+        decided = [self._decide(one, stored) for one, stored in zip(found, there, strict=True)]
+        compares = tuple(
+            transaction.mod_is(one.key, stored.mod_revision if stored else 0)
+            for one, stored in zip(found, there, strict=True)
+        )
+        puts = tuple(transaction.put(one.key, raw) for one, (_, raw) in zip(found, decided, strict=True) if raw)
+        done = [applied for applied, _ in decided]
+        if not puts:
+            return done, max(stored.mod_revision for stored in there if stored is not None)
+        try:
+            outcome = await self._deps.writer.write(Item(compares, puts))
+        except OutcomeUnknown:
+            # The next look tells: what is there by then is what this would have written, or it is not.
+            return done, 0
+        return done, outcome.revision if outcome.succeeded else 0
+
+    def _decide(self, one: Admitted, there: Value | None) -> tuple[Applied, bytes]:
+        """What happens to the object, and the value to write, empty for none."""
+        item = one.item
+        if isinstance(item, Order):
+            if there is not None:
+                return Applied(_repeated(item, there, one.path), UNCHANGED), b""
+            return Applied(item, CREATED), codec.encode(item)
+        if isinstance(item, Settings):
+            return _decide_settings(item, there)
+        stamp = named.Stamp(self._deps.mint.make(), times.show(self._deps.clock.wall()))
+        if there is None:
+            new = named.create(item, stamp)
+            return Applied(new, CREATED), codec.encode(new)
+        new, changes = merged(item, there, stamp, one.path)
+        if not changes:
+            return Applied(new, UNCHANGED), b""
+        same_revision(there, one.revision, new)
+        return Applied(new, UPDATED), codec.rewrite(there.value, new)
+
+
+def _decide_settings(item: Settings, there: Value | None) -> tuple[Applied, bytes]:
+    if there is None:
+        return Applied(item, CREATED), codec.encode(item)
+    try:
+        same = codec.decode(there.value, Settings) == item
+    except Broken:
+        same = False
+    return (Applied(item, UNCHANGED), b"") if same else (Applied(item, UPDATED), codec.rewrite(there.value, item))
+
+
+def _repeated(order: Order, there: Value, path: str) -> Order:
+    stored = codec.decode(there.value, Order)
+    if stored.digest != order.digest:
+        field = f"{path}.id"
+        raise AlreadyExists(f"{field}: order {order.id} exists with other content", field=field)
+    return stored
+
+
+def _named(wishes: Sequence[tuple[Wish, int]]) -> dict[tuple[type[Named], str], Named]:
+    return {(type(wish), wish.name): wish for wish, _ in wishes if isinstance(wish, Named)}
+
+
+def _settings(wishes: Sequence[tuple[Wish, int]], known: Catalogue) -> Settings:
+    return next((wish for wish, _ in wishes if isinstance(wish, Settings)), None) or known.settings()
+
+
+def _below(refusal: Refused, path: str) -> Refused:
+    """The same refusal with the object's path in front of the field's."""
+    field = f"{path}.{refusal.field}" if refusal.field else path
+    if isinstance(refusal, Invalid):
+        return Invalid(field, refusal.rule)
+    return type(refusal)(f"{path}.{refusal}", field=field)

@@ -1,0 +1,79 @@
+"""The edge of every RPC: errors of the system become their status, anything else becomes INTERNAL and a log line.
+
+Nothing that a handler raises leaves a client without an answer.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+import structlog
+
+from controlplane.model.errors import ControlPlaneError, LimitExceeded
+from controlplane.wire import errors
+
+log = structlog.get_logger(__name__)
+
+S = TypeVar("S")
+Context = grpc.aio.ServicerContext[Any, Any]
+MAX_REQUEST_BYTES = 4 << 20
+# A status travels in headers, which are small.
+_MAX_WORDS = 1000
+_MAX_FIELD = 200
+
+Call = Callable[[S, Any, Context], Awaitable[Any]]
+Stream = Callable[[S, Any, Context], AsyncGenerator[Any, None]]
+
+
+def answered(method: Call[S]) -> Call[S]:
+    @functools.wraps(method)
+    async def call(self: S, request: Any, context: Context) -> Any:
+        try:
+            _not_too_big(request)
+            return await method(self, request, context)
+        except ControlPlaneError as error:
+            await refuse(context, error)
+        except Exception as error:  # noqa: BLE001 - the last one who can answer the client
+            await _broke(context, method.__qualname__, error)
+
+    return call
+
+
+def streamed(method: Stream[S]) -> Call[S]:
+    """Makes a handler of an async generator, which is closed before the call ends, whoever ends it."""
+
+    @functools.wraps(method)
+    async def call(self: S, request: Any, context: Context) -> Any:
+        try:
+            async with aclosing(method(self, request, context)) as messages:
+                async for message in messages:
+                    await context.write(message)
+        except ControlPlaneError as error:
+            await refuse(context, error)
+        except Exception as error:  # noqa: BLE001 - the last one who can answer the client
+            await _broke(context, method.__qualname__, error)
+
+    return call
+
+
+async def refuse(context: Context, error: ControlPlaneError) -> NoReturn:
+    message, field = str(error), getattr(error, "field", "")
+    if len(message) > _MAX_WORDS or len(field) > _MAX_FIELD:
+        message, field = message[:_MAX_WORDS], field[:_MAX_FIELD]
+        error = errors.rebuild(type(error).__name__, message, field)
+    await context.abort(errors.code_of(error), message, errors.trailing_metadata(error))
+
+
+async def _broke(context: Context, method: str, error: Exception) -> None:
+    log.error("a request failed for a reason nobody foresaw", method=method, exc_info=error)
+    await context.abort(grpc.StatusCode.INTERNAL, f"the replica failed to answer: {type(error).__name__}")
+
+
+def _not_too_big(request: Any) -> None:
+    size = request.ByteSize()
+    if size > MAX_REQUEST_BYTES:
+        raise LimitExceeded(f"a request must not be above {MAX_REQUEST_BYTES} bytes, but has {size}")

@@ -1,0 +1,155 @@
+"""The Orders service: submit, look, change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from controlplane.apiserver import changing, paging
+from controlplane.apiserver.admission import fields
+from controlplane.apiserver.changing import Change, Changes
+from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.guard import Context, answered, streamed
+from controlplane.apiserver.listing import listed
+from controlplane.apiserver.reading import fresh
+from controlplane.apiserver.services.answers import warned
+from controlplane.apiserver.services.requests import order_request
+from controlplane.apiserver.submission import Submissions, Submitted
+from controlplane.apiserver.views import tasks
+from controlplane.apiserver.views.orders import TREE, OrderView, status_in
+from controlplane.apiserver.views.view import sound
+from controlplane.apiserver.watching import watch
+from controlplane.cache.snapshot import Snapshot
+from controlplane.model.errors import ControlPlaneError, Invalid, LimitExceeded, NotFound
+from controlplane.model.lifecycle import OrderPhase
+from controlplane.model.order import OrderRequest
+from controlplane.wire.v1 import common_pb2, orders_pb2
+
+MAX_BATCH = 1000
+
+
+class Orders:
+    def __init__(self, deps: ApiDependencies, submissions: Submissions, view: OrderView) -> None:
+        self._deps = deps
+        self._submissions = submissions
+        self._view = view
+        self._changes = Changes(deps)
+
+    @answered
+    async def Submit(self, request: Any, _context: Context) -> Any:
+        await fresh(self._deps.cache, 0)
+        done = await self._submissions.submit(order_request(request))
+        status = status_in(self._deps.cache.snapshot.get("status/orders", done.order.id)) if done.repeated else None
+        item = self._view.show(done.order, done.revision, status)
+        answer = orders_pb2.OrderResponse(revision=done.revision, item=item, repeated=done.repeated)
+        return warned(answer, done.warnings)
+
+    Create = Submit
+
+    @answered
+    async def SubmitBatch(self, request: Any, _context: Context) -> Any:
+        if len(request.orders) > MAX_BATCH:
+            raise LimitExceeded(f"orders: a batch must not hold more than {MAX_BATCH} orders", field="orders")
+        await fresh(self._deps.cache, 0)
+        refused: dict[int, ControlPlaneError] = {}
+        read: dict[int, OrderRequest] = {}
+        for position, order in enumerate(request.orders):
+            try:
+                read[position] = order_request(order)
+            except ControlPlaneError as error:
+                refused[position] = error
+        results = dict(zip(read, await self._submissions.submit_all(list(read.values())), strict=True))
+        return orders_pb2.SubmitBatchResponse(
+            results=[
+                _result(order.id, refused.get(position) or results[position])
+                for position, order in enumerate(request.orders)
+            ]
+        )
+
+    @answered
+    async def Get(self, request: Any, context: Context) -> Any:
+        snapshot = await fresh(self._deps.cache, request.min_revision, context)
+        found = self._view.read(snapshot, request.name)
+        entry = snapshot.get(TREE, request.name)
+        if found is None or entry is None:
+            raise NotFound(f"id: there is no order {request.name}", field="id")
+        message = found[0]
+        self._view.explain(message, request.min_revision)
+        order = self._view.order(entry)
+        page = await tasks.page(self._deps.ledgers, snapshot, order, start=0, limit=paging.MAX_ITEMS)
+        message.tasks.extend(page.tasks)
+        message.next_task_token = paging.token_for(str(len(page.tasks))) if page.more else ""
+        return message
+
+    @answered
+    async def ListTasks(self, request: Any, context: Context) -> Any:
+        snapshot = await fresh(self._deps.cache, request.min_revision, context)
+        entry = snapshot.get(TREE, request.id)
+        if entry is None:
+            raise NotFound(f"id: there is no order {request.id}", field="id")
+        position = paging.key_in(request.page_token) or "0"
+        if not (position.isascii() and position.isdigit()):
+            raise Invalid("page_token", "is not one that this service gave out")
+        limit = paging.limit_of(request.limit)
+        start = min(int(position), 1 << 40)
+        page = await tasks.page(self._deps.ledgers, snapshot, self._view.order(entry), start=start, limit=limit)
+        token = paging.token_for(str(start + len(page.tasks))) if page.more else ""
+        return orders_pb2.ListTasksResponse(revision=snapshot.revision, items=page.tasks, next_page_token=token)
+
+    @answered
+    async def List(self, request: Any, context: Context) -> Any:
+        if request.phase:
+            fields.one_of(request.phase, tuple(OrderPhase), "phase")
+
+        def show(snapshot: Snapshot, key: str) -> Any | None:
+            if request.phase and self._view.phase(snapshot, key) != request.phase:
+                return None
+            found = sound(self._view, snapshot, key)
+            if found is None:
+                return None
+            self._view.explain(found[0], request.min_revision)
+            return found[0]
+
+        return orders_pb2.ListOrdersResponse(**await listed(self._deps.cache, self._view, request, context, show=show))
+
+    @streamed
+    def Watch(self, request: Any, context: Context) -> AsyncGenerator[Any, None]:
+        return watch(self._deps.cache, self._view, orders_pb2.OrderEvent, request, context)
+
+    @answered
+    async def Cancel(self, request: Any, _context: Context) -> Any:
+        return await self._change(request, changing.cancel)
+
+    @answered
+    async def Pause(self, request: Any, _context: Context) -> Any:
+        return await self._change(request, changing.pause)
+
+    @answered
+    async def Resume(self, request: Any, _context: Context) -> Any:
+        return await self._change(request, changing.resume)
+
+    @answered
+    async def Update(self, request: Any, _context: Context) -> Any:
+        if request.HasField("priority"):
+            return await self._change(request, changing.prioritise(request.priority))
+        return await self._change(request, lambda order, _phase: order)
+
+    async def _change(self, request: Any, change: Change) -> Any:
+        done = await self._changes.apply(request.id, request.revision, change)
+        item = self._view.show(done.order, done.revision, done.status)
+        return orders_pb2.OrderResponse(revision=done.revision, item=item)
+
+    @answered
+    async def Delete(self, request: Any, _context: Context) -> Any:
+        revision = await self._changes.delete(request.name, request.revision)
+        return common_pb2.DeleteResponse(revision=revision)
+
+
+def _result(identity: str, done: Submitted | ControlPlaneError) -> Any:
+    if isinstance(done, ControlPlaneError):
+        failure = orders_pb2.Failure(
+            code=type(done).__name__, message=str(done)[:1000], field=getattr(done, "field", "")[:200]
+        )
+        return orders_pb2.SubmitResult(id=identity, failure=failure)
+    answer = orders_pb2.SubmitResult(id=done.order.id, revision=done.revision, repeated=done.repeated)
+    return warned(answer, done.warnings)

@@ -1,0 +1,35 @@
+"""Objects as clients send them. What the system writes itself cannot be sent with an order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from controlplane.apiserver.applying import Wish
+from controlplane.model.errors import Invalid
+from controlplane.model.manifest import KINDS
+from controlplane.model.order import OrderRequest
+from controlplane.wire import convert
+
+_SENT = frozenset(field.encode_name for field in msgspec.structs.fields(OrderRequest))
+_KINDS: dict[str, Any] = {name.lower(): kind for name, kind in KINDS.items()}
+
+
+def order_request(message: Any, path: str = "") -> OrderRequest:
+    for field, _ in message.ListFields():
+        if field.name not in _SENT:
+            raise Invalid(f"{path}{field.name}", "is written by the system and cannot be submitted")
+    return convert.to_model(message, OrderRequest)
+
+
+def wish_in(message: Any, path: str) -> tuple[Wish, int]:
+    """What one object of an apply asks for, and the revision that its writer read."""
+    which = message.WhichOneof("object")
+    if which is None:
+        raise Invalid(path, "must hold an object")
+    found = getattr(message, which)
+    if which == "order":
+        return order_request(found, f"{path}."), 0
+    wish: Wish = convert.to_model(found, _KINDS[which])
+    return wish, found.revision

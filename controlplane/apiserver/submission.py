@@ -1,0 +1,179 @@
+"""Submitting orders: idempotent by identity, cheap when many orders run the same packet.
+
+A submit compares nothing but that its order is not there yet. When it is, the digest of the request as sent tells a
+repeat from another order. What a packet resolved to is kept, encoded, until something it may refer to changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controlplane.apiserver.admission import catalogue as names
+from controlplane.apiserver.admission import order as orders
+from controlplane.apiserver.admission import warnings
+from controlplane.apiserver.admission.catalogue import Catalogue
+from controlplane.apiserver.admission.resolve import Resolution, digest, resolve
+from controlplane.apiserver.admission.warnings import Warning
+from controlplane.apiserver.catching_up import admitted
+from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.reading import SnapshotCatalogue
+from controlplane.cache.reflector import Delta
+from controlplane.cache.settings import settings_of
+from controlplane.model import identity, times
+from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, OutcomeUnknown, Refused
+from controlplane.model.order import Order, OrderRequest
+from controlplane.store import codec, keys, transaction
+from controlplane.store.transaction import Item, Outcome, Value
+
+# What a resolution depends on.
+_REFERRED = frozenset({"config", "config/jobs", "config/packets", "config/resources", "config/targets"})
+_MOST_RESOLUTIONS = 1000
+_TURN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    order: Order
+    item: Item
+    warnings: list[Warning]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    order: Order
+    revision: int
+    repeated: bool
+    warnings: list[Warning]
+
+
+class Submissions:
+    def __init__(self, deps: ApiDependencies) -> None:
+        self._deps = deps
+        self._resolutions: dict[str, Resolution] = {}
+        deps.cache.subscribe(self._hear)
+
+    def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
+        if self._resolutions and any(delta.tree in _REFERRED for delta in deltas):
+            self._resolutions.clear()
+
+    async def submit(self, request: OrderRequest) -> Submitted:
+        """The order, new or repeated. OutcomeUnknown only when etcd twice did not say what became of it."""
+        content = orders.digest_of(request)
+        try:
+            if request.id and self._is_old(request.id):
+                raise Invalid("id", "is older than the time for which finished orders are kept, and not known")
+            prepared = await self._prepared(request, content)
+        except Refused as refusal:
+            known = await self._known(request.id, content)
+            if known is None:
+                raise refusal from None
+            return known
+        return await self._commit(prepared)
+
+    async def submit_all(self, requests: Sequence[OrderRequest]) -> list[Submitted | ControlPlaneError]:
+        """Each order's own result. What is plain travels together; what is not is submitted one by one."""
+        results: dict[int, Submitted | ControlPlaneError] = {}
+        plain: dict[int, Prepared] = {}
+        for position, request in enumerate(requests):
+            if position % _TURN == _TURN - 1:
+                await asyncio.sleep(0)
+            try:
+                if not (request.id and self._is_old(request.id)):
+                    known = SnapshotCatalogue(self._deps.cache.snapshot)
+                    plain[position] = self.prepare(request, orders.digest_of(request), known)
+            except ControlPlaneError:
+                # Submitted on its own below, where a refusal is certain.
+                continue
+        outcomes = await asyncio.gather(
+            *(self._commit(prepared) for prepared in plain.values()), return_exceptions=True
+        )
+        for position, outcome in zip(plain, outcomes, strict=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, ControlPlaneError):
+                raise outcome
+            results[position] = outcome
+        for position, request in enumerate(requests):
+            if position not in results:
+                results[position] = await self._settled(request)
+        return [results[position] for position in range(len(requests))]
+
+    async def _settled(self, request: OrderRequest) -> Submitted | ControlPlaneError:
+        try:
+            return await self.submit(request)
+        except ControlPlaneError as error:
+            return error
+
+    def prepare(self, request: OrderRequest, content: str, known: Catalogue) -> Prepared:
+        """The order as it would be stored, and the write that does it."""
+        orders.check(request, known)
+        resolution = self._resolution(request, known)
+        order = orders.build(
+            request,
+            resolution,
+            identity=request.id or self._deps.mint.make(),
+            now=times.show(self._deps.clock.wall()),
+            content=content,
+        )
+        key = keys.order(order.id)
+        item = Item((transaction.absent(key),), (transaction.put(key, codec.encode(order)),), (transaction.get(key),))
+        return Prepared(order, item, warnings.of(request))
+
+    async def _prepared(self, request: OrderRequest, content: str) -> Prepared:
+        if request.id:
+            identity.check(request.id)
+        return await admitted(self._deps.store, self._deps.cache, lambda known: self.prepare(request, content, known))
+
+    def _resolution(self, request: OrderRequest, known: Catalogue) -> Resolution:
+        """Kept ones belong to the cache's own catalogue; others are resolved each time."""
+        packet = request.packet
+        if not isinstance(known, SnapshotCatalogue):
+            return resolve(names.packet(known, packet, "packet") if isinstance(packet, str) else packet, known)
+        # A name cannot be taken for a digest: those have upper-case letters in front.
+        key = packet if isinstance(packet, str) else f"D{digest(codec.encode(packet))}"
+        found = self._resolutions.get(key)
+        if found is None:
+            found = resolve(names.packet(known, packet, "packet") if isinstance(packet, str) else packet, known)
+            if len(self._resolutions) >= _MOST_RESOLUTIONS:
+                self._resolutions.pop(next(iter(self._resolutions)))
+            self._resolutions[key] = found
+        return found
+
+    def _is_old(self, name: str) -> bool:
+        kept = settings_of(self._deps.cache.snapshot).clean_up
+        return identity.milliseconds(name) < (self._deps.clock.wall().timestamp() - kept) * 1000
+
+    async def _known(self, name: str, content: str) -> Submitted | None:
+        """The order of that identity if it is there: what was accepted once stays accepted, whatever changed since."""
+        try:
+            identity.check(name)
+        except Invalid:
+            return None
+        stored = await self._deps.store.get(keys.order(name))
+        return None if stored is None else _compared(stored, content, [])
+
+    async def _commit(self, prepared: Prepared) -> Submitted:
+        outcome = await self._written(prepared.item)
+        if outcome.succeeded:
+            return Submitted(prepared.order, outcome.revision, False, prepared.warnings)
+        stored = outcome.found[0]
+        if stored is None:
+            raise Broken("etcd found an order and did not show it")
+        return _compared(stored, prepared.order.digest, prepared.warnings)
+
+    async def _written(self, item: Item) -> Outcome:
+        try:
+            return await self._deps.writer.write(item)
+        except OutcomeUnknown:
+            # If the first one happened or still happens, this one finds the order there.
+            return await self._deps.writer.write(item)
+
+
+def _compared(stored: Value, content: str, found: list[Warning]) -> Submitted:
+    try:
+        order = codec.decode(stored.value, Order)
+    except Broken as error:
+        raise Broken(f"what is stored at {stored.key} cannot be read: {error}") from None
+    if order.digest != content:
+        raise AlreadyExists(f"id: order {order.id} exists with other content", field="id")
+    return Submitted(order, stored.mod_revision, True, found)

@@ -1,0 +1,83 @@
+"""Jobs, packets, resources, rules, scale policies: shown as stored. Targets: joined with status and live record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.message import Message
+
+from controlplane.apiserver.admission.named import FOLDERS
+from controlplane.apiserver.reading import object_of
+from controlplane.apiserver.views.view import Filter, sorted_after
+from controlplane.cache.reflector import Delta
+from controlplane.cache.snapshot import Snapshot
+from controlplane.model.object import Named
+from controlplane.model.target import Live, Target, TargetStatus
+from controlplane.store.keys import LIVE
+from controlplane.wire import convert
+from controlplane.wire.v1 import targets_pb2
+
+
+class NamedView:
+    def __init__(self, kind: type[Named], message: type[Message]) -> None:
+        self.kind = kind
+        self.tree = f"config/{FOLDERS[kind]}"
+        self._message = message
+
+    def keys(self, snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
+        names = [wanted.name] if wanted.name else snapshot.names(self.tree)
+        return sorted_after(names, after)
+
+    def touched(self, delta: Delta, wanted: Filter) -> str | None:
+        if delta.tree == self.tree and wanted.name in ("", delta.parts[0]):
+            return delta.parts[0]
+        return None
+
+    def removes(self, delta: Delta) -> bool:
+        return delta.tree == self.tree and delta.new is None
+
+    def read(self, snapshot: Snapshot, key: str) -> tuple[Any, int] | None:
+        entry = snapshot.get(self.tree, key)
+        if entry is None:
+            return None
+        return self.show(object_of(entry, self.kind), entry.revision), entry.revision
+
+    def show(self, item: Named, revision: int) -> Any:
+        message: Any = convert.to_wire(item, self._message)
+        message.revision = revision
+        return message
+
+    def bare(self, key: str) -> Any:
+        message: Any = self._message()
+        message.name = key
+        return message
+
+
+class TargetView(NamedView):
+    def __init__(self) -> None:
+        super().__init__(Target, targets_pb2.Target)
+
+    def touched(self, delta: Delta, wanted: Filter) -> str | None:
+        name = delta.parts[0]
+        ours = delta.tree in (self.tree, "status/targets") or (delta.tree == "inventory" and delta.parts[1] == LIVE)
+        return name if ours and wanted.name in ("", name) else None
+
+    def read(self, snapshot: Snapshot, key: str) -> tuple[Any, int] | None:
+        found = super().read(snapshot, key)
+        if found is None:
+            return None
+        message, revision = found
+        message.status.phase = "Provisioning"
+        status_entry = snapshot.get("status/targets", key)
+        status = status_entry.sound(TargetStatus) if status_entry is not None else None
+        if status_entry is not None and status is not None:
+            convert.fill(status, message.status)
+            revision = max(revision, status_entry.revision)
+        live_entry = snapshot.get("inventory", key, LIVE)
+        live = live_entry.sound(Live) if live_entry is not None else None
+        if live_entry is not None and live is not None:
+            message.live.SetInParent()
+            convert.fill(live, message.live)
+            revision = max(revision, live_entry.revision)
+        return message, revision

@@ -1,0 +1,66 @@
+"""What a list and a watch need to know of one kind of object."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from controlplane.cache.reflector import Delta
+from controlplane.cache.snapshot import Snapshot
+from controlplane.model.errors import Broken
+
+_CHUNK = 1001
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    name: str = ""
+    order: str = ""
+    target: str = ""
+    phase: str = ""
+
+
+class View(Protocol):
+    """`key` names one object within its kind; keys sort in the order in which objects are listed."""
+
+    def keys(self, snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
+        """The keys behind `after`, sorted."""
+        ...
+
+    def touched(self, delta: Delta, wanted: Filter) -> str | None:
+        """The key of the object that the change concerns, None when it concerns none that is wanted."""
+        ...
+
+    def removes(self, delta: Delta) -> bool:
+        """Whether the change took the object itself away, not only a part that is joined to it."""
+        ...
+
+    def read(self, snapshot: Snapshot, key: str) -> tuple[Any, int] | None:
+        """The message and the newest revision of its parts; None when it is not there, Broken for poison."""
+        ...
+
+    def bare(self, key: str) -> Any:
+        """A message that holds nothing but what identifies the object."""
+        ...
+
+
+def sound(view: View, snapshot: Snapshot, key: str) -> tuple[Any, int] | None:
+    """Like `read`, but None for poison: readers of many step over it."""
+    try:
+        return view.read(snapshot, key)
+    except Broken:
+        return None
+
+
+def sorted_after(names: Iterable[str], after: str) -> Iterator[str]:
+    """Sorted names behind `after`, without sorting more than is asked for."""
+    left = [name for name in names if name > after]
+    while left:
+        if len(left) <= 4 * _CHUNK:
+            yield from sorted(left)
+            return
+        chunk = heapq.nsmallest(_CHUNK, left)
+        yield from chunk
+        left = [name for name in left if name > chunk[-1]]

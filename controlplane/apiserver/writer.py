@@ -1,0 +1,54 @@
+"""Writes of users, many clients' together: each item is nested with its own compares, so that one refused write leaves
+the others alone. What failed is said in words that help a person; OutcomeUnknown stays what it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from controlplane.aio.group_commit import GroupCommit
+from controlplane.model.errors import ControlPlaneError, Unavailable
+from controlplane.store import transaction
+from controlplane.store.kv import Store
+from controlplane.store.transaction import Item, Outcome
+
+GATHER_SECONDS = 0.02
+
+
+class Writer:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._groups: GroupCommit[Item, Outcome] = GroupCommit(
+            self._flush, transaction.front, gather_seconds=GATHER_SECONDS
+        )
+
+    async def write(self, item: Item) -> Outcome:
+        return await self._groups.submit(item)
+
+    async def write_all(self, items: Sequence[Item]) -> list[Outcome | ControlPlaneError]:
+        """Each item's own outcome or error; they are not atomic together."""
+        results = await asyncio.gather(*(self._groups.submit(item) for item in items), return_exceptions=True)
+        settled: list[Outcome | ControlPlaneError] = []
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, ControlPlaneError):
+                raise result
+            settled.append(result)
+        return settled
+
+    async def drain(self) -> None:
+        await self._groups.drain()
+
+    async def _flush(self, items: list[Item]) -> Sequence[Outcome]:
+        try:
+            if len(items) == 1:
+                return [await self._store.commit(items[0])]
+            return await self._store.commit_group(items)
+        except Unavailable as error:
+            raise Unavailable(_in_words(str(error))) from None
+
+
+def _in_words(details: str) -> str:
+    if "space exceeded" in details:
+        return f"etcd is out of space and takes no writes until it has been compacted and defragmented ({details})"
+    return f"etcd cannot be written to ({details})"

@@ -1,0 +1,131 @@
+"""Replicas' APIs for tests: real services on loopback over a real etcd. Only leadership is set by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
+from controlplane.apiserver import services
+from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.writer import Writer
+from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.reflector import Cache
+from controlplane.model.errors import ControlPlaneError, Refused
+from controlplane.model.identity import Mint
+from controlplane.model.leadership import Term
+from controlplane.store.channel import EtcdOptions
+from controlplane.store.kv import Store
+from controlplane.store.lease import Renewals
+from controlplane.wire.errors import from_rpc
+from controlplane.wire.v1 import (
+    cluster_pb2_grpc,
+    cycles_pb2_grpc,
+    fulfilments_pb2_grpc,
+    jobs_pb2_grpc,
+    orders_pb2,
+    orders_pb2_grpc,
+    packets_pb2_grpc,
+    resources_pb2_grpc,
+    rules_pb2_grpc,
+    scalepolicies_pb2_grpc,
+    targets_pb2_grpc,
+)
+
+mint = Mint(wall_milliseconds, chance)
+
+
+class Leadership:
+    """Stands in for the election at its port."""
+
+    def __init__(self) -> None:
+        self.term: Term | None = None
+        self.mine = False
+
+    def leader(self) -> Term | None:
+        return self.term
+
+    async def step_down(self) -> int:
+        if not self.mine or self.term is None:
+            raise Refused("this replica does not lead")
+        epoch, self.term, self.mine = self.term.epoch, None, False
+        return epoch
+
+
+@dataclass
+class Api:
+    """One replica's API and a client's stubs for it."""
+
+    address: str
+    store: Store
+    cache: Cache
+    leadership: Leadership
+    channel: grpc.aio.Channel
+
+    def __post_init__(self) -> None:
+        self.jobs: Any = jobs_pb2_grpc.JobsStub(self.channel)
+        self.packets: Any = packets_pb2_grpc.PacketsStub(self.channel)
+        self.resources: Any = resources_pb2_grpc.ResourcesStub(self.channel)
+        self.targets: Any = targets_pb2_grpc.TargetsStub(self.channel)
+        self.rules: Any = rules_pb2_grpc.RulesStub(self.channel)
+        self.scalepolicies: Any = scalepolicies_pb2_grpc.ScalePoliciesStub(self.channel)
+        self.orders: Any = orders_pb2_grpc.OrdersStub(self.channel)
+        self.fulfilments: Any = fulfilments_pb2_grpc.FulfilmentsStub(self.channel)
+        self.cycles: Any = cycles_pb2_grpc.CyclesStub(self.channel)
+        self.cluster: Any = cluster_pb2_grpc.ClusterStub(self.channel)
+
+
+@asynccontextmanager
+async def an_api(endpoint: str, name: str = "replica-1") -> AsyncIterator[Api]:
+    clock = SystemClock()
+    store = Store(EtcdOptions(endpoints=(endpoint,)), clock)
+    cache = Cache(store, clock)
+    ledgers = Ledgers(cache)
+    leadership = Leadership()
+    deps = ApiDependencies(
+        store=store, cache=cache, ledgers=ledgers, writer=Writer(store), renewals=Renewals(store.channels),
+        election=leadership, mint=Mint(wall_milliseconds, chance), clock=clock, replica_id=name, version="test",
+        incarnation=name,
+    )  # fmt: skip
+    server = grpc.aio.server()
+    services.register(server, deps)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    following = asyncio.create_task(cache.run())
+    address = f"127.0.0.1:{port}"
+    channel = grpc.aio.insecure_channel(address)
+    try:
+        await cache.reached(1, 10)
+        yield Api(address, store, cache, leadership, channel)
+    finally:
+        await channel.close()
+        await server.stop(0)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await store.close()
+
+
+async def refusal(call: Any) -> ControlPlaneError:
+    """The error that a client would raise; an answer is the test's failure."""
+    try:
+        answer = await call
+    except grpc.aio.AioRpcError as error:
+        return from_rpc(error)
+    raise AssertionError(f"was not refused: {answer}")
+
+
+def an_order(*, count: int = 1, identity: str = "", **fields: Any) -> orders_pb2.Order:
+    """An order of one inline job; `packet` names one instead."""
+    packet = fields.pop("packet", None)
+    order = orders_pb2.Order(id=identity, **fields)
+    if packet is not None:
+        order.packet.name = packet
+    else:
+        part = order.packet.object.jobs.add(count=count)
+        part.job.object.command.append("true")
+    return order
