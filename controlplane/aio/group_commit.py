@@ -76,6 +76,8 @@ class GroupCommit(Generic[T, R]):
     async def _commit(self, group: list[tuple[T, asyncio.Future[R]]]) -> None:
         try:
             results = await self._flush([item for item, _ in group])
+            if len(results) != len(group):
+                raise ValueError(f"a group of {len(group)} got {len(results)} results")
         except BaseException as error:  # the group's fate is every member's fate, cancellation included
             for _, future in group:
                 if not future.done():

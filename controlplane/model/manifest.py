@@ -77,7 +77,10 @@ def _struct(value: object, struct: type[msgspec.Struct], path: str, depth: int) 
             raise Invalid(here, f"is not a field of {tag or struct.__name__}")
         attribute, kind = known[key]
         if item is not None:
-            arguments[attribute] = _value(item, kind, here, depth + 1)
+            duration = key in _DURATIONS
+            arguments[attribute] = (
+                quantity.parse_duration(item, here) if duration else _value(item, kind, here, depth + 1)
+            )
     return struct(**arguments)
 
 
@@ -88,9 +91,6 @@ def _fields(struct: type[msgspec.Struct]) -> dict[str, tuple[str, Any]]:
 
 
 def _value(value: object, kind: Any, path: str, depth: int) -> object:
-    last = path.rsplit(".", 1)[-1]
-    if last in _DURATIONS:
-        return quantity.parse_duration(value, path)
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
         return _union(value, [part for part in typing.get_args(kind) if part is not types.NoneType], path, depth)

@@ -13,7 +13,10 @@ from controlplane.model.errors import Invalid
 
 Number = int | float
 
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,3}))?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
+_QUANTITY = re.compile(
+    # No more digits than any amount needs, so that every match is a finite number.
+    r"([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE]([+-]?[0-9]{1,2}))?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?"
+)
 _QUANTITY_SUFFIX = {
     None: 1, "m": 0.001, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
@@ -33,10 +36,10 @@ def check(number: Number, field: str) -> Number:
     """The number, or Invalid when it cannot be an amount of anything."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise Invalid(field, "must be a number, or a number with a suffix such as 500m or 4Gi")
-    if math.isnan(number) or math.isinf(number):
+    if isinstance(number, float) and not math.isfinite(number):
         raise Invalid(field, f"must be a finite number, not {number}")
     if number < 0:
-        raise Invalid(field, f"must not be negative, but is {number}")
+        raise Invalid(field, f"must not be negative, but is {max(number, -(2**60))}")
     if number > 2**60:
         raise Invalid(field, "must not be above 2^60")
     return whole(number)

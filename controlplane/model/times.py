@@ -18,4 +18,7 @@ def parse(text: str, field: str) -> datetime:
         raise Invalid(field, f"{text!r} is not an RFC 3339 time such as 2026-12-01T00:00:00Z") from None
     if moment.tzinfo is None:
         raise Invalid(field, f"{text!r} has no time zone; write Z at its end for UTC")
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise Invalid(field, f"{text!r} is outside of the years 1 to 9999 in UTC") from None

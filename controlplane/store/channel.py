@@ -30,7 +30,7 @@ OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 # etcd answers these before it proposes anything, so the write certainly did not happen.
-_NOT_APPLIED = ("no leader", "not capable", "too many requests", "leader changed", "server stopped", "space exceeded")
+_NOT_APPLIED = ("no leader", "not capable", "too many requests", "leader changed", "space exceeded")
 _NEVER_SENT = ("failed to connect to all addresses", "Name resolution failure", "DNS resolution failed")
 _PAUSE_SECONDS = 0.05
 
@@ -49,8 +49,7 @@ class EtcdOptions:
         if not self.endpoints:
             raise errors.Invalid("etcd", "needs at least one endpoint")
         for endpoint in self.endpoints:
-            parts = urlsplit(endpoint)
-            if parts.scheme not in ("http", "https") or not parts.hostname or not parts.port:
+            if not _reachable(endpoint):
                 raise errors.Invalid("etcd", f"{endpoint!r} is not a URL such as http://127.0.0.1:2379")
         if bool(self.cert_file) != bool(self.key_file):
             raise errors.Invalid("etcd", "a client certificate needs both its certificate and its key file")
@@ -69,6 +68,14 @@ class EtcdOptions:
                 return file.read()
 
         return grpc.ssl_channel_credentials(read(self.ca_file), read(self.key_file), read(self.cert_file))
+
+
+def _reachable(endpoint: str) -> bool:
+    try:
+        parts = urlsplit(endpoint)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and bool(parts.port)
+    except ValueError:
+        return False
 
 
 class Channels:

@@ -10,6 +10,8 @@ from controlplane.model.errors import Broken
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 _encoder = msgspec.json.Encoder(order=None)
 _decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {}
 
@@ -25,7 +27,7 @@ def decode(raw: bytes, kind: type[S]) -> S:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
         decoded: S = decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise Broken(f"not a {kind.__name__}: {error}") from None
     return decoded
 
@@ -34,7 +36,7 @@ def rewrite(raw: bytes, changed: msgspec.Struct) -> bytes:
     """The changed object as JSON, with every field of the old value that this version does not know."""
     try:
         old = msgspec.json.decode(raw)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return encode(changed)
     known = {field.encode_name for field in msgspec.structs.fields(changed)} | {"kind"}
     kept = {key: value for key, value in old.items() if key not in known} if isinstance(old, dict) else {}
