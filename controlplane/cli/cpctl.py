@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controlplane.cli import change, get, leading, shell, submitting
+from controlplane.cli import change, get, leading, shell, submitting, verify
 
-GROUPS = (submitting, get, change, leading)
+GROUPS = (submitting, get, change, leading, verify)
 
 
 def main() -> None:

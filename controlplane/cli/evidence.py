@@ -1,0 +1,94 @@
+"""What the promises are judged by besides etcd's history: joblets' records, a client's record, the replicas' word."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from controlplane.client import Client
+from controlplane.client.caller import Patience
+from controlplane.model.errors import Compacted, ControlPlaneError, Invalid, NotFound
+from controlplane.store.kv import Store
+from controlplane.verify import p10_reasons, reading, records
+from controlplane.verify.p8_cache import Told
+from controlplane.verify.records import Record
+from controlplane.wire.v1 import common_pb2
+
+MOST_ORDERS = 1000
+_AT_ONCE = 16
+_LOOKS = 12
+_LOOK_SECONDS = 0.5
+_SHORT = Patience(attempt_seconds=10.0, total_seconds=2.0)
+
+
+def joblet_records(data_dir: Path) -> Iterator[Record]:
+    """Every whole line of every joblet below the folder."""
+    for path in sorted((data_dir / "joblets").glob("*/records.jsonl")):
+        with path.open("rb") as lines:
+            for line in lines:
+                if (record := records.parse(line)) is not None:
+                    yield record
+
+
+def lives(record: Record) -> bool:
+    """Whether the attempt's shim still runs: its command line names the attempt, so a reused pid is no proof."""
+    try:
+        command = Path(f"/proc/{record.pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return f"{record.order}.{record.job}.{record.index}.{record.attempt}\0".encode() in command
+
+
+def identities(path: Path) -> list[str]:
+    """The acknowledged orders of a client's record: JSON lines with an id each."""
+    try:
+        with path.open("rb") as lines:
+            return [str(json.loads(line)["id"]) for line in lines if line.strip()]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Invalid("record", f"{path} is no file of JSON lines with an id each: {error}") from None
+
+
+async def hashes(store: Store, replicas: Sequence[tuple[str, str]]) -> list[Told]:
+    """What each replica (name, address) says of its cache, beside a list at the same revision."""
+    return await asyncio.gather(*(_hash(store, name, endpoint) for name, endpoint in replicas))
+
+
+async def _hash(store: Store, name: str, endpoint: str) -> Told:
+    async with Client([endpoint], patience=_SHORT) as client:
+        try:
+            told = await client.cluster.hash()
+        except ControlPlaneError as error:
+            return Told(name, failure=str(error))
+    try:
+        listed = await reading.listing(store, told.revision)
+    except Compacted:
+        return Told(name, failure=f"revision {told.revision} of its cache is compacted")
+    return Told(name, told.revision, told.hash, told.keys, listed.hash(), listed.keys)
+
+
+async def open_orders(client: Client) -> list[Any]:
+    """Orders that are not final, each with its reasons; one whose numbers are of two moments is read again."""
+    names: list[str] = []
+    for phase in ("Pending", "Running", "Paused"):
+        request = common_pb2.ListRequest(phase=phase, limit=MOST_ORDERS)
+        names.extend(item.id for item in (await client.orders.page(request)).items)
+    gate = asyncio.Semaphore(_AT_ONCE)
+    found = await asyncio.gather(*(_settled(client, name, gate) for name in names[:MOST_ORDERS]))
+    return [order for order in found if order is not None]
+
+
+async def _settled(client: Client, name: str, gate: asyncio.Semaphore) -> Any | None:
+    order: Any = None
+    for _ in range(_LOOKS):
+        async with gate:
+            try:
+                order = await client.orders.get(name)
+            except NotFound:
+                return None
+        if not p10_reasons.differs(order):
+            return order
+        await asyncio.sleep(_LOOK_SECONDS)
+    return order

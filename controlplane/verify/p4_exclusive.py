@@ -1,0 +1,125 @@
+"""P4: a unique resource has at most one holder at every revision, and holders do not overlap in reality.
+
+At every revision the claim of a resource names the one fulfilment that holds it, and a claim never passes from one
+fulfilment to another without having been gone. In reality an interval runs from the "started" to the "ended" of the
+joblets' records, on the monotonic clock of one boot.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from controlplane.model.fulfilment import Claim, Fulfilment
+from controlplane.store import keys
+from controlplane.verify.history import Event
+from controlplane.verify.records import Record
+from controlplane.verify.verdict import Tally, Verdict
+
+Run = tuple[str, str, int, int]
+
+
+class Exclusive:
+    def __init__(self) -> None:
+        self._tally = Tally("P4")
+        self._claims: dict[str, str] = {}
+        self._holds: dict[str, tuple[str, ...]] = {}
+        self._holders: defaultdict[str, set[str]] = defaultdict(set)
+        self._begun: dict[tuple[str, Run], Record] = {}
+        self._intervals: defaultdict[tuple[str, str], list[tuple[float, float, Record]]] = defaultdict(list)
+        self._touched: set[str] = set()
+        self._revision = 0
+
+    def start(self, state: Sequence[Event]) -> None:
+        """Nothing is judged yet: a piece of a state proves nothing."""
+        for event in state:
+            self._follow(event)
+            self._revision = max(self._revision, event.revision)
+
+    def change(self, revision: int, changes: Sequence[Event]) -> None:
+        self._judge()
+        self._revision = revision
+        for event in changes:
+            self._follow(event)
+        self._judge()
+
+    def verdict(self, note: str = "") -> Verdict:
+        self._judge()
+        return self._tally.verdict(note)
+
+    def _follow(self, event: Event) -> None:
+        if event.tree == "claims":
+            self._claim(event)
+        elif event.tree == "desired":
+            held = self._holds.pop(event.parts[1], ())
+            for name in held:
+                self._holders[name].discard(event.parts[1])
+            self._touched.update(held)
+            if isinstance(event.object, Fulfilment) and event.object.holds:
+                self._holds[event.object.id] = event.object.holds
+                for name in event.object.holds:
+                    self._holders[name].add(event.object.id)
+                self._touched.update(event.object.holds)
+
+    def _claim(self, event: Event) -> None:
+        name = event.parts[0]
+        self._touched.add(name)
+        before = self._claims.pop(name, None)
+        if not isinstance(event.object, Claim):
+            return
+        self._claims[name] = event.object.fulfilment
+        if before is not None and before != event.object.fulfilment:
+            why = f"passed from fulfilment {before} to {event.object.fulfilment} without having been released"
+            self._tally.broken(event.key, event.revision, why)
+
+    def _judge(self) -> None:
+        for name in self._touched:
+            self._tally.checked += 1
+            holders, claimed = self._holders[name], self._claims.get(name)
+            if len(holders) > 1:
+                why = f"is held by {len(holders)} fulfilments: {', '.join(sorted(holders))}"
+                self._tally.broken(keys.claim(name), self._revision, why)
+            for holder in sorted(holders - {claimed}):
+                why = f"is held by fulfilment {holder}, but " + (f"claimed by {claimed}" if claimed else "not claimed")
+                self._tally.broken(keys.claim(name), self._revision, why)
+            if not holders:
+                del self._holders[name]
+        self._touched.clear()
+
+    # What really ran
+
+    def record(self, record: Record) -> None:
+        """Lines of one joblet come in their order; joblets in any."""
+        if not record.holds:
+            return
+        place = (record.target, record.run)
+        if record.event == "started":
+            self._begun.setdefault(place, record)
+        elif record.event == "ended" and (begun := self._begun.pop(place, None)) is not None:
+            self._interval(begun, record.monotonic if begun.boot == record.boot else begun.monotonic)
+
+    def records_end(self, lives: Callable[[Record], bool], now: float) -> str:
+        """Judges what the records say; `lives` tells whether a process runs now. Returns what could not be judged."""
+        skipped = 0
+        for record in self._begun.values():
+            if lives(record):
+                self._interval(record, now)
+            else:
+                skipped += 1
+        for (name, _), intervals in self._intervals.items():
+            self._overlaps(name, sorted(intervals, key=lambda interval: interval[:2]))
+        return f"{skipped} holders died without a record of their end and were skipped" if skipped else ""
+
+    def _interval(self, begun: Record, end: float) -> None:
+        for name in begun.holds:
+            self._intervals[name, begun.boot].append((begun.monotonic, end, begun))
+
+    def _overlaps(self, name: str, intervals: Sequence[tuple[float, float, Record]]) -> None:
+        until, last = 0.0, None
+        for start, end, record in intervals:
+            self._tally.checked += 1
+            if last is not None and start < until and record.run != last.run:
+                why = f"fulfilment {record.fulfilment} on {record.target} ran {until - start:.3f} s beside "
+                self._tally.broken(keys.claim(name), 0, why + f"fulfilment {last.fulfilment} on {last.target}")
+            if end > until:
+                until, last = end, record

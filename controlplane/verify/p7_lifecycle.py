@@ -1,0 +1,119 @@
+"""P7: phases change only along the tables of `model/lifecycle`; a final phase is final; a late report is refused.
+
+An order without status is Pending, a target without status is Provisioning. Reports go forward only, and none is
+stored while its fulfilment is not desired. How an attempt ended is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from controlplane.model.fulfilment import Observed
+from controlplane.model.lifecycle import FINAL_ORDER, ORDER, TARGET, OrderPhase, TargetPhase, steps
+from controlplane.model.order import OrderStatus
+from controlplane.model.target import TargetStatus
+from controlplane.store import keys
+from controlplane.verify.history import Event
+from controlplane.verify.verdict import Tally, Verdict
+
+_ORDER_STEPS = steps(ORDER)
+_TARGET_STEPS = steps(TARGET)
+_ENDED = 2
+_PROGRESS = {"Starting": 0, "Running": 1, "Succeeded": _ENDED, "Failed": _ENDED, "Cancelled": _ENDED}
+
+# The phase of the whole under "", then of each attempt.
+Phases = Mapping[object, str]
+
+
+class Lifecycle:
+    def __init__(self) -> None:
+        self._tally = Tally("P7")
+        self._orders: dict[str, str] = {}
+        self._targets: dict[str, str] = {}
+        self._reports: dict[str, Phases] = {}
+        self._desired: set[str] = set()
+
+    def start(self, state: Sequence[Event]) -> None:
+        for event in state:
+            if isinstance(event.object, OrderStatus):
+                self._orders[event.parts[0]] = event.object.phase
+            elif isinstance(event.object, TargetStatus):
+                self._targets[event.parts[0]] = event.object.phase
+            elif isinstance(event.object, Observed):
+                self._reports[event.key] = _phases(event.object)
+            elif event.tree == "desired":
+                self._desired.add(event.key)
+
+    def change(self, revision: int, changes: Sequence[Event]) -> None:
+        # A report compares what was desired before its transaction.
+        for event in changes:
+            if event.tree == "status/orders":
+                self._order(event)
+            elif event.tree == "status/targets":
+                self._target(event)
+            elif event.tree == "inventory" and event.parts[1] != keys.LIVE:
+                self._report(event)
+            elif event.tree == "status/ended" and not event.deleted:
+                self._tally.checked += 1
+                if not event.is_new:
+                    self._broken(event, "was written again: how an attempt ended never changes")
+        for event in changes:
+            if event.tree == "desired":
+                (self._desired.discard if event.deleted else self._desired.add)(event.key)
+
+    def verdict(self) -> Verdict:
+        return self._tally.verdict()
+
+    def _order(self, event: Event) -> None:
+        name = event.parts[0]
+        before = self._orders.get(name, OrderPhase.PENDING.value)
+        if event.deleted:
+            # A final phase is remembered: nothing may follow it, not even after clean-up.
+            if before not in FINAL_ORDER:
+                self._broken(event, f"was deleted while the order was {before}")
+                self._orders.pop(name, None)
+        elif isinstance(event.object, OrderStatus):
+            self._orders[name] = self._step(event, before, event.object.phase, _ORDER_STEPS)
+
+    def _target(self, event: Event) -> None:
+        name = event.parts[0]
+        if event.deleted:
+            self._targets.pop(name, None)
+        elif isinstance(event.object, TargetStatus):
+            before = self._targets.get(name, TargetPhase.PROVISIONING.value)
+            self._targets[name] = self._step(event, before, event.object.phase, _TARGET_STEPS)
+
+    def _step(self, event: Event, before: str, after: str, allowed: frozenset[tuple[str, str]]) -> str:
+        self._tally.checked += 1
+        if (before, after) not in allowed:
+            self._broken(event, f"went from {before} to {after}")
+        return after
+
+    def _report(self, event: Event) -> None:
+        if event.deleted:
+            self._reports.pop(event.key, None)
+            return
+        if not isinstance(event.object, Observed):
+            return
+        self._tally.checked += 1
+        if keys.desired(*event.parts) not in self._desired:
+            self._broken(event, "was reported while its fulfilment was not desired")
+        before, after = self._reports.get(event.key, {}), _phases(event.object)
+        for what, phase in after.items():
+            earlier = before.get(what)
+            if phase not in _PROGRESS or (earlier is not None and not _goes_on(earlier, phase)):
+                self._broken(event, f"went from {earlier} to {phase}")
+        self._reports[event.key] = after
+
+    def _broken(self, event: Event, why: str) -> None:
+        self._tally.broken(event.key, event.revision, why)
+
+
+def _phases(observed: Observed) -> Phases:
+    return {"": observed.phase} | {(task.job, task.index, task.attempt): task.phase for task in observed.tasks}
+
+
+def _goes_on(before: str, after: str) -> bool:
+    if _PROGRESS.get(before, 0) == _ENDED:
+        return before == after
+    return _PROGRESS[after] >= _PROGRESS.get(before, 0)

@@ -1,0 +1,100 @@
+"""P9: a leader exists again after each fault: somebody leads now, and terms follow each other without a hole.
+
+Epochs increase, and every term but the very first says how the one before it ended. How long nobody led cannot be
+read from stamps of several machines; the drill measures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from controlplane.model import times
+from controlplane.model.errors import Invalid
+from controlplane.model.leadership import Candidate, Term
+from controlplane.store import keys
+from controlplane.verify.history import Event
+from controlplane.verify.verdict import Tally, Verdict, unknown
+
+FIRST = "first"
+
+
+class Leader:
+    def __init__(self) -> None:
+        self._tally = Tally("P9")
+        self._candidates: dict[str, int] = {}
+        self._terms: dict[int, Term] = {}
+        self._last: int | None = None
+        self._revision = 0
+
+    def start(self, state: Sequence[Event]) -> None:
+        for event in state:
+            self._stand(event)
+            if isinstance(event.object, Term):
+                self._append(event, event.object)
+
+    def change(self, revision: int, changes: Sequence[Event]) -> None:
+        self._revision = revision
+        for event in changes:
+            self._stand(event)
+            if isinstance(event.object, Term) and not self._repeated(event, event.object):
+                self._append(event, event.object)
+
+    @property
+    def leads(self) -> bool:
+        """Whether the first candidate has put its term on record."""
+        return min(self._candidates.values(), default=0) in self._terms
+
+    def verdict(self, *, expected: bool = True) -> Verdict:
+        """`expected`: replicas are known to run, so that somebody has to lead."""
+        if not self.leads and not self._candidates and not expected:
+            return unknown("P9", "no replica stands for election")
+        if not self.leads:
+            first = min(self._candidates, key=lambda key: self._candidates[key], default=keys.ELECTION)
+            self._tally.broken(first, self._revision, "nobody leads")
+        return self._tally.verdict(self._gaps())
+
+    def _stand(self, event: Event) -> None:
+        if event.tree != "election":
+            return
+        if isinstance(event.object, Candidate):
+            self._candidates[event.key] = event.created
+        else:
+            self._candidates.pop(event.key, None)
+
+    def _repeated(self, event: Event, term: Term) -> bool:
+        """A leader whose first answer was lost writes the same record once more; only its stamp may differ."""
+        known = self._terms.get(term.epoch)
+        if known is None:
+            return False
+        if msgspec.structs.replace(known, since=term.since) != term:
+            self._tally.broken(event.key, event.revision, "was changed after it had been written")
+        return True
+
+    def _append(self, event: Event, term: Term) -> None:
+        self._tally.checked += 1
+        last, self._last = self._last, max(term.epoch, self._last or 0)
+        self._terms[term.epoch] = term
+        if last is None:
+            return
+        if term.epoch <= last:
+            self._tally.broken(event.key, event.revision, f"came after term {last}, but is older")
+        elif term.ended is None or not term.ended.how or term.ended.how == FIRST:
+            self._tally.broken(event.key, event.revision, f"does not say how term {last} ended")
+        elif term.ended.epoch != last:
+            why = f"says how term {term.ended.epoch} ended, but the one before was {last}"
+            self._tally.broken(event.key, event.revision, why)
+
+    def _gaps(self) -> str:
+        stamps = []
+        for term in self._terms.values():
+            try:
+                stamps.append(times.parse(term.since, "since"))
+            except Invalid:
+                continue
+        gaps = [(after - before).total_seconds() for before, after in pairwise(stamps)]
+        if not gaps:
+            return ""
+        return f"{len(stamps)} terms, begun {min(gaps):.3f} to {max(gaps):.3f} s after each other"

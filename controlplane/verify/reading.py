@@ -1,0 +1,135 @@
+"""Reading all the history that etcd still has, once, through whatever listens.
+
+The head is read first and is where the reading stops, so that a busy system does not keep it going. When history is
+compacted under the reading, it starts over with a fresh listener: one that missed a revision knows nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from controlplane.model.errors import Compacted, Unavailable
+from controlplane.store import keys
+from controlplane.store.kv import Store
+from controlplane.store.watch import Batch, watch
+from controlplane.verify import history
+from controlplane.verify.p8_cache import Listing
+from controlplane.verify.verdict import Listener
+
+_TRIES = 5
+# Longer than the watch itself takes to find a dead stream and to open the next.
+_SILENCE_SECONDS = 6.0
+_PATIENCE = 5
+
+L = TypeVar("L", bound=Listener)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    first: int
+    last: int
+
+
+Progress = Callable[[int, Span], None]
+
+
+async def read(store: Store, make: Callable[[], L], progress: Progress = lambda revision, span: None) -> tuple[Span, L]:
+    """The revisions that were read, and who listened to them; Compacted when history goes faster than this."""
+    for left in reversed(range(_TRIES)):
+        listener = make()
+        try:
+            return await _read(store, listener, progress), listener
+        except Compacted:
+            if not left:
+                raise
+    raise AssertionError("the last try raises")
+
+
+async def _read(store: Store, listener: Listener, progress: Progress) -> Span:
+    span = Span(await oldest(store), await store.revision())
+    async for page in store.pages(revision=span.first):
+        listener.start([history.of_value(value) for value in page.values])
+    async for batch in _batches(store, span):
+        for revision, changes in history.by_revision(batch.changes):
+            if revision > span.last:
+                return span
+            listener.change(revision, changes)
+        progress(batch.revision, span)
+    return span
+
+
+async def oldest(store: Store) -> int:
+    """The oldest revision that can still be listed."""
+    try:
+        await store.get(keys.ROOT, revision=1)
+    except Compacted:
+        pass
+    else:
+        return 1
+    try:
+        async for _ in watch(store.channels, keys.ROOT, 1):
+            break
+    except Compacted as compacted:
+        return compacted.revision
+    raise Unavailable("etcd does not say from which revision on its history is there")
+
+
+async def _batches(store: Store, span: Span) -> AsyncIterator[Batch]:
+    """Up to the last revision. Other people's keys have revisions too, which this watch never delivers."""
+    reached, silent = span.first, 0
+    newest = await _newest(store, span.last)
+    batches = watch(store.channels, keys.ROOT, span.first + 1)
+    waiting: asyncio.Task[Batch] | None = None
+    try:
+        while reached < span.last:
+            waiting = waiting or asyncio.ensure_future(anext(batches))
+            if not (await asyncio.wait({waiting}, timeout=_SILENCE_SECONDS))[0]:
+                silent += 1
+                if reached >= newest:
+                    return
+                if silent == _PATIENCE:
+                    raise Unavailable(f"etcd's watch stopped at revision {reached} of {span.last}")
+                continue
+            batch, waiting, silent = waiting.result(), None, 0
+            reached = batch.revision
+            yield batch
+    finally:
+        if waiting is not None:
+            waiting.cancel()
+            await asyncio.wait({waiting})
+        await batches.aclose()  # type: ignore[attr-defined]
+
+
+async def _newest(store: Store, revision: int) -> int:
+    """The newest revision of a key that is there: history is not complete before it."""
+    newest = 0
+    async for page in store.pages(revision=revision, keys_only=True):
+        newest = max([newest, *(value.mod_revision for value in page.values)])
+    return newest
+
+
+async def follow(store: Store, listener: Listener, after: int, until: Callable[[], bool], seconds: float) -> bool:
+    """Feeds what happens after that revision until the listener has heard enough; False when the time was up first."""
+    try:
+        async with asyncio.timeout(seconds):
+            if until():
+                return True
+            async for batch in watch(store.channels, keys.ROOT, after + 1):
+                for revision, changes in history.by_revision(batch.changes):
+                    listener.change(revision, changes)
+                if until():
+                    return True
+    except (TimeoutError, Compacted):
+        pass
+    return until()
+
+
+async def listing(store: Store, revision: int) -> Listing:
+    """What a linearisable list of all keys at that revision says; Compacted when it is too old."""
+    found = Listing()
+    async for page in store.pages(revision=revision, keys_only=True):
+        found.add(page.values)
+    return found
