@@ -51,11 +51,10 @@ def of(item: msgspec.Struct, path: str = "") -> list[Warning]:
     if isinstance(item, _WHOLE_OBJECTS):
         return [Warning(at(path, "kind"), f"a {type(item).__name__} {NO_EFFECT}")]
     found = []
-    for field in msgspec.structs.fields(item):
-        if field.name in WITHOUT_EFFECT.get(type(item), ()):
-            value = getattr(item, field.name)
-            if value and value not in _SAME_AS_UNSET.get(field.name, ()):
-                found.append(Warning(at(path, field.encode_name), NO_EFFECT))
+    for name in WITHOUT_EFFECT.get(type(item), ()):
+        value = getattr(item, name)
+        if value and value not in _SAME_AS_UNSET.get(name, ()):
+            found.append(Warning(at(path, name.rstrip("_")), NO_EFFECT))
     if isinstance(item, OrderRequest) and isinstance(item.packet, Packet):
         found += of(item.packet, at(path, "packet"))
     for position, part in enumerate(item.jobs if isinstance(item, Packet) else ()):
