@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -13,12 +13,19 @@ from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item
 from controlplane.wire.v1 import common_pb2, orders_pb2, packets_pb2
 from tests.component.api_stage import Api, an_api, an_order, mint, refusal
-from tests.etcd import Etcd
+from tests.etcd import Etcd, running_etcd
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
+        yield started
 
 
 @pytest.fixture
-async def api(etcd: Etcd) -> AsyncIterator[Api]:
-    async with an_api(etcd.endpoint) as started:
+async def api(shared: Etcd) -> AsyncIterator[Api]:
+    shared.etcdctl("del", "--prefix", "/controlplane/")
+    async with an_api(shared.endpoint) as started:
         yield started
 
 
@@ -63,8 +70,8 @@ async def test_the_same_identity_with_other_content_is_refused(api: Api) -> None
     assert error.field == "id"
 
 
-async def test_a_repeat_through_another_replica_at_the_same_moment_is_one_order(api: Api, etcd: Etcd) -> None:
-    async with an_api(etcd.endpoint, "replica-2") as other:
+async def test_a_repeat_through_another_replica_at_the_same_moment_is_one_order(api: Api, shared: Etcd) -> None:
+    async with an_api(shared.endpoint, "replica-2") as other:
         for _ in range(20):
             order = an_order(identity=mint.make())
             answers = await asyncio.gather(api.orders.Submit(order), other.orders.Submit(order))
@@ -119,8 +126,12 @@ async def test_a_batch_gives_each_order_its_own_result(api: Api) -> None:
     twice = an_order(identity=mint.make())
     batch = [an_order(), an_order(priority=500), twice, an_order(packet="missing"), twice, an_order(cancel=True)]
     answer = await api.orders.SubmitBatch(orders_pb2.SubmitBatchRequest(orders=batch))
-    codes = [(result.failure.code, result.failure.field) for result in answer.results]
-    assert codes == [("", ""), ("Invalid", "priority"), ("", ""), ("NotFound", "packet"), ("", ""), ("Invalid", "cancel")]
+    failures = {at: (result.failure.code, result.failure.field) for at, result in enumerate(answer.results)}
+    assert {at: failure for at, failure in failures.items() if failure[0]} == {
+        1: ("Invalid", "priority"),
+        3: ("NotFound", "packet"),
+        5: ("Invalid", "cancel"),
+    }
     assert [result.repeated for result in answer.results] == [False, False, False, False, True, False]
     assert answer.results[2].id == answer.results[4].id == twice.id
 
