@@ -6,10 +6,17 @@ number and on the same base, is either stored or refused with what is stored ins
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
+
+import msgspec
 
 from controlplane.joblet.reconcile import Decision
 from controlplane.model.fulfilment import Observed
+
+MOST_BYTES = 200 << 10
+# What the rest of a task takes, generously.
+TASK_BYTES = 200
 
 
 class Verdict(Enum):
@@ -30,15 +37,30 @@ _VERDICTS = {
 }
 
 
-class Chain:
-    """`stored` is what the control plane has, at revision `base` (0: nothing)."""
+def fit(decision: Decision) -> Decision:
+    """The same with less detail when a report of it would be too big to be stored: messages go first."""
+    size = sum(len(task.message) + sum(map(len, task.artefacts)) + TASK_BYTES for task in decision.tasks)
+    if size <= MOST_BYTES:
+        return decision
+    tasks = [msgspec.structs.replace(task, message="") for task in decision.tasks]
+    room = MOST_BYTES - TASK_BYTES * len(tasks)
+    for at, task in enumerate(tasks):
+        room -= sum(map(len, task.artefacts))
+        if room < 0:
+            tasks[at] = msgspec.structs.replace(task, artefacts=())
+    return replace(decision, tasks=tuple(tasks))
 
-    __slots__ = ("_number", "base", "outstanding", "stored")
+
+class Chain:
+    """`stored` is what the control plane has, at revision `base` (0: nothing); `failures` counts the latest ones."""
+
+    __slots__ = ("_number", "base", "failures", "outstanding", "stored")
 
     def __init__(self) -> None:
         self.stored: Observed | None = None
         self.base = 0
         self.outstanding: Observed | None = None
+        self.failures = 0
         self._number = 0
 
     def learn(self, stored: Observed | None, revision: int) -> None:
@@ -81,6 +103,7 @@ class Chain:
         if sent is None or sent.report != report:
             return Verdict.IGNORE
         self.outstanding = None
+        self.failures = 0 if code in ("", "Conflict") else self.failures + 1
         if not code:
             self._take(sent, revision)
             return Verdict.GO_ON

@@ -17,13 +17,14 @@ from controlplane.aio.failpoint import Failpoints
 from controlplane.joblet.driver import Driver
 from controlplane.joblet.home import Home
 from controlplane.joblet.reconcile import decide
-from controlplane.joblet.reporter import Chain, Verdict
+from controlplane.joblet.reporter import Chain, Verdict, fit
 from controlplane.model import times
 from controlplane.model.fulfilment import Fulfilment, Observed
 from controlplane.wire import convert
 from controlplane.wire.v1 import fulfilments_pb2, joblets_pb2
 
-AGAIN_SECONDS = 0.2
+AGAIN_SECONDS = 0.1
+MOST_AGAIN_SECONDS = 5.0
 log = structlog.get_logger()
 
 
@@ -116,7 +117,8 @@ class Worker:
             self._renew()
         elif verdict is Verdict.AGAIN_LATER:
             log.info("a report was not stored", fulfilment=ack.id, code=ack.code, reason=ack.message)
-            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._touch, ack.id)
+            pause = min(MOST_AGAIN_SECONDS, AGAIN_SECONDS * 2 ** min(10, entry.chain.failures))
+            asyncio.get_running_loop().call_later(pause, self._touch, ack.id)
 
     def confirmed(self) -> None:
         """The session is confirmed for longer: what waited for that may start."""
@@ -154,7 +156,7 @@ class Worker:
         if decision.phase == "Running":
             self._failpoints.reach("joblet.after-start")
         now = times.show(self._clock.wall())
-        report = chain.next((identity, self.target, self._session), decision, now)
+        report = chain.next((identity, self.target, self._session), fit(decision), now)
         if report is not None:
             entry.sent_at = self._clock.monotonic()
             self._send(_report(report, chain.base))

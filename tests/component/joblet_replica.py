@@ -155,7 +155,7 @@ class World:
         return ack
 
 
-class Joblets(joblets_pb2_grpc.JobletsServicer):
+class Joblets(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
     def __init__(self, name: str, world: World) -> None:
         self._name = name
         self._world = world
@@ -210,13 +210,13 @@ class Joblets(joblets_pb2_grpc.JobletsServicer):
 
     def _answer(self, message: joblets_pb2.JobletMessage) -> Out | None:
         if message.WhichOneof("message") == "heartbeat":
-            ack = joblets_pb2.HeartbeatAck(number=message.heartbeat.number)
-            return Out(heartbeat_ack=ack) if self._world.confirming else None
+            beat = joblets_pb2.HeartbeatAck(number=message.heartbeat.number)
+            return Out(heartbeat_ack=beat) if self._world.confirming else None
         ack = self._world.store(message.report)
         return Out(report_ack=ack) if ack is not None else None
 
 
-class Targets(targets_pb2_grpc.TargetsServicer):
+class Targets(targets_pb2_grpc.TargetsServicer):  # type: ignore[misc]
     def __init__(self, world: World) -> None:
         self._world = world
 

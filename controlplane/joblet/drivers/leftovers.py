@@ -1,4 +1,4 @@
-"""Processes of a command whose shim was killed, found by a variable that only they carry. Reads /proc, kills."""
+"""Processes that this joblet did not spawn itself: shims of its earlier lives, and what killed shims left behind."""
 
 from __future__ import annotations
 
@@ -17,6 +17,18 @@ def start_ticks(pid: int) -> int:
     except OSError:
         return 0
     return int(stat.rpartition(b")")[2].split()[19])
+
+
+def open_process(pid: int, ticks: int) -> int | None:
+    """A descriptor of the very process that started then; None when it is gone, whoever has its number now."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    if start_ticks(pid) != ticks:
+        os.close(pidfd)
+        return None
+    return pidfd
 
 
 def kill_marked(variable: str) -> int:

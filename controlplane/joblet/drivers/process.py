@@ -205,23 +205,21 @@ class ProcessDriver:
     def _find_alive(self, attempt: Attempt) -> None:
         evidence = attempt.run.shim()
         if evidence is None:
-            asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look_again, attempt)
+            self._look_again_later(attempt)
             return
-        try:
-            attempt.pidfd = os.pidfd_open(evidence.pid)
-        except ProcessLookupError:
-            asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look_again, attempt)
-            return
-        # It held the lock after the descriptor was opened: only now is it certain that this is the shim.
-        if leftovers.start_ticks(evidence.pid) != evidence.ticks:
-            os.close(attempt.pidfd)
-            attempt.pidfd = -1
-            asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look_again, attempt)
-            return
-        asyncio.get_running_loop().add_reader(attempt.pidfd, self._shim_exited, attempt)
         self._running(attempt)
+        pidfd = leftovers.open_process(evidence.pid, evidence.ticks)
+        if pidfd is None:
+            self._look_again_later(attempt)
+            return
+        attempt.pidfd = pidfd
+        asyncio.get_running_loop().add_reader(pidfd, self._shim_exited, attempt)
         if attempt.stopping is not None:
             self._ask_to_stop(attempt, attempt.stopping)
+
+    def _look_again_later(self, attempt: Attempt) -> None:
+        """A shim that holds its lock is at its very beginning or its very end."""
+        asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look_again, attempt)
 
     def _look_again(self, attempt: Attempt) -> None:
         self._find(attempt)

@@ -1,6 +1,6 @@
 """The small process that each command runs under: it keeps the exit code, the time limit and the promise to holders.
 
-It outlives the joblet. Run as `python -I -S shim.py RUNDIR DATADIR`, in a session of its own, SIGTERM and SIGCHLD
+It outlives the joblet. Run as `python -I -S shim.pyc SOURCE RUNDIR DATADIR`, in its own session, SIGTERM and SIGCHLD
 blocked, what to run marshalled on stdin, a line on stdout when the command runs. It writes "started" to the records
 before the command and "ended" when nothing of it is left, then `end.json` by rename. It holds a lock on RUNDIR/lock
 while it lives; where the joblet found that lock free and left `abandoned`, it does nothing.
@@ -77,7 +77,7 @@ def stamp() -> str:
 
 def main() -> None:
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _SIGNALS)
-    run = Run(sys.argv[1], sys.argv[2], sys.stdin.buffer.read())
+    run = Run(sys.argv[2], sys.argv[3], sys.stdin.buffer.read())
     os.closerange(3, 1 << 20)
     lock = os.open(run.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     fcntl.flock(lock, fcntl.LOCK_EX)

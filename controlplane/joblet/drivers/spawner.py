@@ -41,7 +41,8 @@ class Spawner:
         stderr = (os.POSIX_SPAWN_OPEN, 2, str(run / "shim.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         return os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", self._shim, str(run), self._data],
+            # The source is named for those who look at processes; the shim itself does not need it.
+            [sys.executable, "-I", "-S", self._shim, str(_SHIM), str(run), self._data],
             self._environment,
             file_actions=[(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1), stderr],
             setsid=True,
