@@ -32,7 +32,7 @@ def _order(out: Output, item: dict[str, Any]) -> None:
     status = item["status"]
     _section(out, "Status", {key: value for key, value in status.items() if key not in ("counts", "reasons")})
     _section(out, "Counts", status["counts"], keep_empty=True)
-    _section(out, "Waits for", {reason["reason"]: f"{reason['count']} tasks" for reason in status["reasons"]})
+    _section(out, "Waits for", {reason["reason"]: reason["count"] for reason in status["reasons"]})
     resolved = item.get("resolved") or {}
     _jobs(out, resolved.get("jobs", []))
     for resource in resolved.get("resources", []):

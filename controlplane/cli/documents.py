@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,28 @@ class Twice(ValueError):
     """A key that appears twice in one JSON object."""
 
 
-def read(path: str) -> list[manifest.Manifest]:
+@dataclass(frozen=True)
+class Document:
+    """One object, and how to name its place in the file."""
+
+    place: str
+    object: manifest.Manifest
+
+
+def read(path: str) -> list[Document]:
     """Every object in the file (`-`: standard input), strictly. A file without objects is refused."""
     name = "standard input" if path == "-" else path
     values = [(number, value) for number, value in enumerate(_parse(_text(path, name), name), 1) if value is not None]
     if not values:
         raise Invalid(name, "holds no object")
-    objects = []
+    found = []
     for number, value in values:
+        place = f"{name}: document {number}"
         try:
-            objects.append(manifest.read(value))
+            found.append(Document(place, manifest.read(value)))
         except Invalid as error:
-            raise Invalid(f"{name}: document {number}: {error.field}", error.rule) from None
-    return objects
+            raise Invalid(f"{place}: {error.field}", error.rule) from None
+    return found
 
 
 def _text(path: str, name: str) -> str:

@@ -7,7 +7,8 @@ replica that is cut off from etcd answers, but does not learn.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any
 
 from controlplane.cli import shapes
@@ -16,7 +17,8 @@ from controlplane.model.errors import NotFound, Unavailable
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.wire.v1 import common_pb2
 
-_DOUBT_SECONDS = 10.0
+_LOOK_SECONDS = 1.0
+_LOOKS_UNTIL_DOUBT = 10
 _PAUSE_SECONDS = 0.5
 
 Tell = Callable[[str], None]
@@ -43,18 +45,10 @@ async def _looks(client: Client, identity: str, tell: Tell) -> AsyncIterator[dic
     lost = False
     while True:
         try:
-            request = common_pb2.WatchRequest(name=identity, min_revision=client.revision)
-            events = aiter(client.orders.watch(request))
-            while True:
-                async with asyncio.timeout(_DOUBT_SECONDS):
-                    event = await anext(events)
-                lost = False
-                if event.type == "delete":
-                    raise NotFound(f"order {identity} was deleted")
-                if event.type == "put":
-                    yield shapes.plain("Order", event.object)
-        except TimeoutError:
-            client.leave_endpoint()
+            async with aclosing(_watched(client, identity)) as looks:
+                async for item in looks:
+                    lost = False
+                    yield item
         except Unavailable as error:
             if not lost:
                 tell(f"{error}; trying on")
@@ -62,9 +56,33 @@ async def _looks(client: Client, identity: str, tell: Tell) -> AsyncIterator[dic
             await asyncio.sleep(_PAUSE_SECONDS)
 
 
+async def _watched(client: Client, identity: str) -> AsyncGenerator[dict[str, Any], None]:
+    """One watch until it was silent for long. Where nothing happens for a moment, a read tells why."""
+    request = common_pb2.WatchRequest(name=identity, min_revision=client.revision)
+    async with aclosing(client.orders.watch(request)) as events:
+        silent = 0
+        waiting = asyncio.ensure_future(anext(events))
+        try:
+            while silent < _LOOKS_UNTIL_DOUBT:
+                if not (await asyncio.wait({waiting}, timeout=_LOOK_SECONDS))[0]:
+                    silent += 1
+                    yield shapes.plain("Order", await client.orders.get(identity))
+                    continue
+                silent, event = 0, waiting.result()
+                if event.type == "delete":
+                    raise NotFound(f"order {identity} was deleted")
+                if event.type == "put":
+                    yield shapes.plain("Order", event.object)
+                waiting = asyncio.ensure_future(anext(events))
+        finally:
+            waiting.cancel()
+            await asyncio.wait({waiting})
+    client.leave_endpoint()
+
+
 def _progress(item: dict[str, Any]) -> str:
     status = item["status"]
     counts = ", ".join(f"{count} {name}" for name, count in status["counts"].items() if count)
     reasons = ", ".join(f"{reason['reason']} ({reason['count']})" for reason in status["reasons"])
-    waits = f"; waits for: {reasons}" if reasons else ""
+    waits = f"; waiting: {reasons}" if reasons else ""
     return f"{status['phase']}: {counts or 'no tasks yet'}{waits}"

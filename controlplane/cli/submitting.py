@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
+import re
 from typing import Annotated, Any
 
 import msgspec
@@ -20,14 +21,15 @@ from controlplane.cli.output import Format
 from controlplane.cli.shell import NO, REFUSED, Shell, command
 from controlplane.client import Client
 from controlplane.model import identity, quantity
-from controlplane.model.errors import Invalid
+from controlplane.model.errors import ControlPlaneError, Invalid, Refused
 from controlplane.model.job import Job
 from controlplane.model.manifest import Manifest
 from controlplane.model.order import OrderRequest
 from controlplane.model.packet import Packet, PacketJob
-from controlplane.wire import convert
+from controlplane.wire import convert, errors
 from controlplane.wire.v1 import cluster_pb2, orders_pb2
 
+_POSITION = re.compile(r"objects\[([0-9]+)\]\.?")
 _FILE = typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; - reads standard input.")
 _PRIORITY = Annotated[int | None, typer.Option(help="1 to 100; 100 goes first [default: 50].")]
 _TARGET = Annotated[str | None, typer.Option(metavar="T", help="Run on this target only.")]
@@ -92,10 +94,13 @@ async def submit(
 
 async def apply(shell: Shell, file: Annotated[str, _FILE]) -> None:
     """Admit a file of objects, all of them or none; an order in it is submitted."""
-    objects = documents.read(file)
+    found = documents.read(file)
     async with shell.client() as client:
-        request = cluster_pb2.ApplyRequest(objects=[_object(client, item) for item in objects])
-        answer = await client.cluster.apply(request)
+        request = cluster_pb2.ApplyRequest(objects=[_object(client, document.object) for document in found])
+        try:
+            answer = await client.cluster.apply(request)
+        except Refused as error:
+            raise _in_file(error, found) from None
     change.warn(shell, answer)
     items = [{"kind": item.kind, "name": item.name, "id": item.id, "result": item.result} for item in answer.items]
     if shell.out.is_table:
@@ -112,10 +117,10 @@ def _order_from(file: str | None, packet: str | None) -> OrderRequest:
         raise Invalid("file", "give either --file or --packet")
     if packet is not None:
         return OrderRequest(packet=packet)
-    objects = documents.read(str(file))
-    if len(objects) != 1 or not isinstance(objects[0], OrderRequest):
+    found = documents.read(str(file))
+    if len(found) != 1 or not isinstance(found[0].object, OrderRequest):
         raise Invalid(str(file), "must hold exactly one Order; use apply for other objects")
-    return objects[0]
+    return found[0].object
 
 
 def _override(order: OrderRequest, priority: int | None, target: str | None) -> OrderRequest:
@@ -143,6 +148,15 @@ def _object(client: Client, item: Manifest) -> cluster_pb2.Object:
     field.SetInParent()
     convert.fill(item, field)
     return message
+
+
+def _in_file(error: Refused, found: list[documents.Document]) -> ControlPlaneError:
+    """The same refusal, with the document of the file where the server only knows the position in the request."""
+    match = _POSITION.match(error.field)
+    if match is None or int(match[1]) >= len(found):
+        return error
+    field = f"{found[int(match[1])].place}: {error.field[match.end() :]}".removesuffix(": ")
+    return errors.rebuild(type(error).__name__, str(error).replace(error.field, field, 1), field)
 
 
 async def _await_end(shell: Shell, client: Client, name: str, seconds: float | None) -> int | None:

@@ -7,7 +7,7 @@ meet what the first one left behind.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from controlplane.client.caller import Caller, Method
@@ -37,7 +37,7 @@ class Readable:
         request.min_revision = max(request.min_revision, self._caller.revision)
         return await self._caller.read(Method(self._stub, "List", object), request)
 
-    def watch(self, request: common.WatchRequest) -> AsyncIterator[Any]:
+    def watch(self, request: common.WatchRequest) -> AsyncGenerator[Any, None]:
         return watch(self._caller, Stream(self._stub, "Watch", self._key), request)
 
 
@@ -113,7 +113,7 @@ class Terms(Readable):
         request.min_revision = max(request.min_revision, self._caller.revision)
         return await self._caller.read(Method(self._stub, "ListTerms", cluster.ListTermsResponse), request)
 
-    def watch(self, request: common.WatchRequest) -> AsyncIterator[cluster.TermEvent]:
+    def watch(self, request: common.WatchRequest) -> AsyncGenerator[cluster.TermEvent, None]:
         return watch(self._caller, Stream(self._stub, "WatchTerms", self._key), request)
 
 
@@ -131,7 +131,7 @@ class Cluster:
         request = cluster.LeaderRequest(min_revision=self._caller.revision)
         return await self._caller.read(Method(self._stub, "GetLeader", cluster.Leader), request)
 
-    def watch_leader(self) -> AsyncIterator[cluster.Leader]:
+    def watch_leader(self) -> AsyncGenerator[cluster.Leader, None]:
         return latest(self._caller, Stream(self._stub, "WatchLeader", ""), cluster.LeaderRequest())
 
     async def step_down(self) -> cluster.StepDownResponse:

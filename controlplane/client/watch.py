@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +73,7 @@ class Seen:
         return [*events, sync]
 
 
-async def watch(caller: Caller, stream: Stream, request: Any) -> AsyncIterator[Any]:
+async def watch(caller: Caller, stream: Stream, request: Any) -> AsyncGenerator[Any, None]:
     """Events, `sync` among them; raises Unavailable when no endpoint could be reached for the caller's patience."""
     seen = Seen(stream.key)
     while True:
@@ -85,7 +85,7 @@ async def watch(caller: Caller, stream: Stream, request: Any) -> AsyncIterator[A
                 yield news
 
 
-async def latest(caller: Caller, stream: Stream, request: Any) -> AsyncIterator[Any]:
+async def latest(caller: Caller, stream: Stream, request: Any) -> AsyncGenerator[Any, None]:
     """Messages that each replace the one before; a repeat of the same one is skipped."""
     last: Any = None
     while True:
@@ -95,7 +95,7 @@ async def latest(caller: Caller, stream: Stream, request: Any) -> AsyncIterator[
                 yield message
 
 
-async def messages(caller: Caller, stream: Stream, request: Any) -> AsyncIterator[Any]:
+async def messages(caller: Caller, stream: Stream, request: Any) -> AsyncGenerator[Any, None]:
     """One stream at one endpoint until it ends for a reason that another endpoint may mend."""
     lane = await caller.lane(caller.clock.monotonic() + caller.patience.total_seconds)
     call = getattr(lane.stub(stream.stub), stream.method)(request, timeout=_STREAM_SECONDS)

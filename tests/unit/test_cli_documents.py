@@ -17,7 +17,7 @@ from controlplane.model.packet import Packet
 def read(tmp_path: Path, text: str | bytes) -> list[Any]:
     file = tmp_path / "objects.yaml"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return documents.read(str(file))
+    return [document.object for document in documents.read(str(file))]
 
 
 def refusal(tmp_path: Path, text: str | bytes) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import marshal
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -16,12 +16,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import controlplane.joblet.drivers
 from controlplane.cli.up import leftovers, processes
 from controlplane.cli.up.layout import Layout, write_json
+from controlplane.joblet.drivers.spawner import Spawner
 from controlplane.model.errors import AlreadyExists
-
-SHIM = Path(controlplane.joblet.drivers.__file__).parent / "shim.py"
 
 
 @contextmanager
@@ -103,20 +101,19 @@ def test_a_folder_is_held_by_one_supervisor(tmp_path: Path) -> None:
     os.close(layout.take_lock())
 
 
-def run_shim(data: Path, run: Path, *command: str) -> subprocess.Popen[bytes]:
+def run_shim(data: Path, run: Path, *command: str) -> processes.Process:
+    """A shim whose command runs."""
     (run / "work").mkdir(parents=True)
-    spec = {
+    told = {
         "command": list(command), "environment": {"PATH": "/usr/bin:/bin"}, "record": '"order":"x"',
         "time_limit": None, "holder": False, "boot": "b", "until": 0.0,
     }  # fmt: skip
-    argv = [sys.executable, "-I", "-S", str(SHIM), str(run), str(data)]
-    shim = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-    assert shim.stdin is not None
-    shim.stdin.write(marshal.dumps(spec))
-    shim.stdin.close()
-    assert shim.stdout is not None
-    assert shim.stdout.readline() == b"running\n"
-    shim.stdout.close()
+    pid, heard = Spawner(data, {"PATH": "/usr/bin:/bin"}).spawn(run, told)
+    select.select([heard], [], [])
+    assert os.read(heard, 100) == b"running\n"
+    os.close(heard)
+    shim = processes.of(pid)
+    assert shim is not None
     return shim
 
 
@@ -126,16 +123,17 @@ def test_commands_are_stopped_with_all_they_started_and_their_end_is_not_recorde
     shim = run_shim(data, data / "runs" / "a", "sh", "-c", f'{sys.executable} -c "{daemon}" & echo $$; wait')
     beside = run_shim(tmp_path / "other" / "local-1", tmp_path / "other" / "local-1" / "run", "sleep", "600")
     try:
-        commands = processes.descendants([found(shim)])
+        commands = processes.descendants([shim])
         assert processes.stop_commands(tmp_path / "joblets") == 1
-        assert shim.wait() == -signal.SIGKILL
+        assert os.waitstatus_to_exitcode(os.waitpid(shim.pid, 0)[1]) == -signal.SIGKILL
+        assert commands
         assert not any(command.is_alive() for command in commands)
-        assert processes.descendants([found(beside)]), "another control plane's command was stopped"
+        assert processes.descendants([beside]), "another control plane's command was stopped"
         assert not (data / "runs" / "a" / "end.json").exists()
     finally:
-        for process in (shim, beside):
-            process.kill()
-            process.wait()
+        shim.send(signal.SIGKILL)
+        beside.send(signal.SIGKILL)
+        os.waitpid(beside.pid, 0)
 
 
 def test_json_files_are_replaced_whole(tmp_path: Path) -> None:
