@@ -40,14 +40,16 @@ class Orders:
         return list(self._ledgers.orders)
 
     def concerned(self, touched: Touched) -> Iterable[str]:
-        return touched.orders
+        ledgers = self._ledgers.orders
+        return [order for order in touched.orders if (ledger := ledgers.get(order)) is None or not untouched(ledger)]
 
     async def reconcile(self, key: str) -> Again | None:
         ledger = self._ledgers.orders.get(key)
         if ledger is None:
             self._written.pop(key, None)
             return None
-        await self._write_all(plan(ledger, epoch=self._writer.epoch, now=self._now()))
+        if ledger.over or ledger.order.cancel or ledger.orphans():
+            await self._write_all(plan(ledger, epoch=self._writer.epoch, now=self._now()))
         ledger = self._ledgers.orders.get(key)
         return await self._fold(ledger) if ledger is not None else None
 
@@ -81,6 +83,12 @@ class Orders:
 
     def _now(self) -> str:
         return times.show(self._clock.wall())
+
+
+def untouched(ledger: OrderLedger) -> bool:
+    """Nothing happened to it since it was submitted, and nobody wishes anything."""
+    order = ledger.order
+    return not (ledger.live or ledger.ended_any or ledger.status_revision or order.cancel or order.paused)
 
 
 def plan(ledger: OrderLedger, *, epoch: int, now: str) -> list[Item]:

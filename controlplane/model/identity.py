@@ -6,13 +6,16 @@ identities from one mint always sort in the order in which they were made, also 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from controlplane.model.errors import Invalid
 
 LENGTH = 26
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_VALUES = {character: value for value, character in enumerate(_ALPHABET)}
+_SHAPE = re.compile(f"[{_ALPHABET}]{{{LENGTH}}}")
+# Python's own base 32 counts 0-9, then a-v.
+_TO_PYTHON = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 _CHANCE_BITS = 80
 _MAX_MILLISECONDS = (1 << 48) - 1
 
@@ -42,12 +45,9 @@ def check(identity: str, *, field: str = "id") -> str:
 def _number(identity: str, field: str) -> int:
     if len(identity) != LENGTH:
         raise Invalid(field, f"must be a ULID of {LENGTH} characters, not {len(identity)}")
-    number = 0
-    for character in identity:
-        value = _VALUES.get(character)
-        if value is None:
-            raise Invalid(field, f"must be a ULID in upper-case Crockford base 32; {character!r} is not part of it")
-        number = number << 5 | value
+    if _SHAPE.fullmatch(identity) is None:
+        raise Invalid(field, f"must be a ULID in upper-case Crockford base 32 ({_ALPHABET}), not {identity!r}")
+    number = int(identity.translate(_TO_PYTHON), 32)
     if number >> 128:
         raise Invalid(field, "must be a ULID not above 7ZZZZZZZZZZZZZZZZZZZZZZZZZ")
     return number

@@ -8,7 +8,7 @@ from controlplane.model.errors import Invalid
 
 
 def show(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def parse(text: str, field: str) -> datetime:

@@ -35,15 +35,19 @@ _NULLS = frozenset({"Leader", "Task", "Fulfilment.observed", "Target.live"})
 
 
 def to_model(message: Message, struct: type[S]) -> S:
-    """The struct that the message stands for; Invalid when the message carries fields that nobody knows."""
+    """The struct that the message stands for; Invalid when the message carries fields that nobody knows.
+
+    Only what is set is looked at: a field that is not set takes the struct's default, where it has one.
+    """
     if len(UnknownFieldSet(message)):
         raise Invalid(f"{message.DESCRIPTOR.name}", "carries a field that this version does not know")
-    arguments: dict[str, Any] = {}
-    for attribute, name, presence, read in _readers(message.DESCRIPTOR, struct):
-        if presence and not message.HasField(name):
-            continue
-        value = getattr(message, name)
-        arguments[attribute] = value if read is None else read(value)
+    required, readers = _readers(message.DESCRIPTOR, struct)
+    arguments = dict(required)
+    for field, value in message.ListFields():
+        found = readers.get(field.number)
+        if found is not None:
+            attribute, read = found
+            arguments[attribute] = value if read is None else read(value)
     return struct(**arguments)
 
 
@@ -118,11 +122,18 @@ def _pairs(descriptor: Descriptor, struct: type[msgspec.Struct]) -> tuple[tuple[
 
 
 @cache
-def _readers(descriptor: Descriptor, struct: type[msgspec.Struct]) -> tuple[tuple[str, str, bool, Read | None], ...]:
-    return tuple(
-        (attribute, field.name, field.has_presence and not field.is_repeated, _reader(field, hint))
-        for attribute, hint, field in _pairs(descriptor, struct)
-    )
+def _readers(
+    descriptor: Descriptor, struct: type[msgspec.Struct]
+) -> tuple[dict[str, Any], dict[int, tuple[str, Read | None]]]:
+    """What a required attribute is when its field is not set, and how to read each field, by its number."""
+    required: dict[str, Any] = {}
+    readers: dict[int, tuple[str, Read | None]] = {}
+    needs = {field.name for field in msgspec.structs.fields(struct) if field.required}
+    for attribute, hint, field in _pairs(descriptor, struct):
+        readers[field.number] = (attribute, _reader(field, hint))
+        if attribute in needs and not (field.has_presence and not field.is_repeated):
+            required[attribute] = {} if _is_map(field) else () if field.is_repeated else field.default_value
+    return required, readers
 
 
 def _reader(field: FieldDescriptor, hint: Any) -> Read | None:
