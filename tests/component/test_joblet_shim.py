@@ -1,0 +1,214 @@
+"""The shim alone, as a real process: what it promises without any joblet."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import marshal
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.joblet.drivers import shim
+
+SOURCE = shim.__file__
+FOREVER = "while :; do sleep 0.05; done"
+
+
+class Shim:
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.run = data / "run"
+        (self.run / "work").mkdir(parents=True)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *command: str, **more: Any) -> None:
+        told = {
+            "command": list(command),
+            "environment": {"PATH": os.environ["PATH"]},
+            "record": '"order":"O"',
+            "time_limit": None,
+            "holder": False,
+            "boot": "boot-1",
+            "until": 0.0,
+            **more,
+        }
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+        arguments = [sys.executable, "-I", "-S", SOURCE, SOURCE, str(self.run), str(self.data)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, start_new_session=True)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        assert self.process.stdin is not None
+        self.process.stdin.write(marshal.dumps(told))
+        self.process.stdin.close()
+
+    def until_running(self) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"running\n"
+
+    def until_said(self) -> str:
+        give_up = time.monotonic() + 20
+        while not (said := (self.run / "stdout").read_text()).endswith("\n"):
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        return said.strip()
+
+    def end(self) -> dict[str, Any]:
+        assert self.process is not None
+        self.process.wait(timeout=20)
+        return dict(json.loads((self.run / "end.json").read_text()))
+
+    def events(self) -> list[str]:
+        lines = (self.data / "records.jsonl").read_text().splitlines()
+        return [json.loads(line)["event"] for line in lines]
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Shim]:
+    made = Shim(tmp_path)
+    yield made
+    made.close()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_it_keeps_the_exit_code(one: Shim) -> None:
+    one.start("sh", "-c", "exit 7")
+    end = one.end()
+    assert (end["how"], end["code"]) == ("exited", 7)
+    assert one.events() == ["started", "ended"]
+
+
+def test_a_signal_is_told_as_128_and_its_number(one: Shim) -> None:
+    one.start("sh", "-c", "kill -KILL $$")
+    assert one.end()["code"] == 137
+
+
+def test_a_command_that_is_not_there_is_told_by_its_error_number(one: Shim) -> None:
+    one.start("/no/such/command")
+    end = one.end()
+    assert (end["how"], end["code"]) == ("not_started", 2)
+
+
+def test_an_argument_that_no_program_can_get_is_told_too(one: Shim) -> None:
+    one.start("echo", "a\0b")
+    assert one.end()["how"] == "not_started"
+
+
+def test_nothing_of_a_command_outlives_its_end(one: Shim) -> None:
+    one.start("sh", "-c", "(setsid sh -c 'echo $$; exec sleep 1000') & while ! test -s ../stdout; do sleep 0.01; done")
+    one.end()
+    assert not is_alive(int(one.until_said()))
+
+
+def test_a_stop_ends_politely(one: Shim) -> None:
+    one.start("sh", "-c", f"trap 'touch ../bye; exit 0' TERM; echo ready; {FOREVER}")
+    one.until_running()
+    one.until_said()
+    assert one.process is not None
+    one.process.send_signal(signal.SIGTERM)
+    assert one.end()["how"] == "stopped"
+    assert (one.run / "bye").exists()
+
+
+def test_a_stop_that_comes_while_it_begins_is_not_lost(one: Shim) -> None:
+    one.start("sh", "-c", FOREVER)
+    assert one.process is not None
+    one.process.send_signal(signal.SIGTERM)
+    assert one.end()["how"] == "stopped"
+
+
+def test_a_stop_at_once_does_not_wait_for_the_stubborn(one: Shim) -> None:
+    one.start("sh", "-c", f"trap '' TERM; echo ready; {FOREVER}")
+    one.until_running()
+    one.until_said()
+    (one.run / "stop.json").write_text('{"reason":"Withdrawn","at_once":true}')
+    assert one.process is not None
+    one.process.send_signal(signal.SIGTERM)
+    end = one.end()
+    assert (end["how"], end["code"]) == ("stopped", 137)
+
+
+def test_the_time_limit_is_its_own(one: Shim) -> None:
+    one.start("sh", "-c", FOREVER, time_limit=0.1)
+    assert one.end()["how"] == "timed_out"
+
+
+def test_a_holder_without_any_confirmation_is_killed(one: Shim) -> None:
+    one.start("sh", "-c", FOREVER, holder=True)
+    assert one.end()["how"] == "lost"
+
+
+def test_a_holder_lives_as_long_as_it_is_confirmed(one: Shim) -> None:
+    now = time.monotonic()
+    (one.data / "confirmed").write_text(f"{now + 0.6} {now} boot-1")
+    one.start("sh", "-c", FOREVER, holder=True, until=now + 0.3)
+    end = one.end()
+    assert end["how"] == "lost"
+    assert time.monotonic() >= now + 0.6
+
+
+@pytest.mark.parametrize("confirmed", ["{later} {later} boot-1", "{later} 0 boot-2", "nonsense"])
+def test_a_confirmation_that_does_not_follow_on_is_none(one: Shim, confirmed: str) -> None:
+    """A gap before it, another boot, or nothing that can be read."""
+    now = time.monotonic()
+    (one.data / "confirmed").write_text(confirmed.format(later=now + 1000))
+    one.start("sh", "-c", FOREVER, holder=True, until=now)
+    assert one.end()["how"] == "lost"
+
+
+def test_what_holds_nothing_needs_no_confirmation(one: Shim) -> None:
+    one.start("sleep", "0.2")
+    assert one.end()["how"] == "exited"
+
+
+def test_an_abandoned_attempt_is_not_begun(one: Shim) -> None:
+    lock = os.open(one.run / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    one.start("touch", "../ran")
+    (one.run / "abandoned").touch()
+    os.close(lock)
+    assert one.process is not None
+    assert one.process.wait(timeout=20) == 0
+    assert not (one.run / "ran").exists()
+    assert not (one.data / "records.jsonl").exists()
+
+
+def test_the_command_dies_with_a_killed_shim(one: Shim) -> None:
+    one.start("sh", "-c", "echo $$; exec sleep 1000")
+    one.until_running()
+    pid = int(one.until_said())
+    assert one.process is not None
+    one.process.kill()
+    one.process.wait()
+    give_up = time.monotonic() + 20
+    while is_alive(pid):
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def test_the_command_has_the_usual_signals(one: Shim) -> None:
+    one.start("sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status")
+    one.end()
+    masks = [int(line.split()[1], 16) for line in (one.run / "stdout").read_text().splitlines()]
+    assert masks == [0, 0]
