@@ -1,0 +1,105 @@
+"""Whether the promises held: the checks of `cpctl verify`, fed with all that the witness saw and the joblets recorded.
+
+Nothing is judged before every acknowledged order is final.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from controlplane.aio.clock import wall_milliseconds
+from controlplane.client import Client
+from controlplane.model.errors import OutcomeUnknown, Unavailable
+from controlplane.model.fulfilment import Ended
+from controlplane.verify import history, p8_cache, reading, records
+from controlplane.verify.checks import Checks
+from controlplane.verify.verdict import Verdict
+from tests.robustness.load import Load
+from tests.robustness.world import World
+
+FINAL_SECONDS = 20.0
+ALL = ("P1", "P2", "P3", "P4", "P5", "P7", "P8", "P9")
+
+
+async def kept(world: World, load: Load, *promises: str) -> None:
+    """Fails when one of these promises was broken, or when an acknowledged order did not succeed exactly once."""
+    await load.finish()
+    await final(world, load.acknowledged)
+    caches = await compare_caches(world) if "P8" in (promises or ALL) else []
+    await world.witness.caught_up()
+    broken = []
+    for verdict in (*judge(world, load.acknowledged), *caches):
+        if verdict.promise in (promises or ALL) and (not verdict.ok or not verdict.checked):
+            shown = "; ".join(f"{it.key}@{it.revision} {it.why}" for it in verdict.violations[:5])
+            broken.append(f"{verdict.promise} ({verdict.checked} checked): {shown} {verdict.why}")
+    assert not broken, "\n".join(broken)
+    succeeded_once(world, load.acknowledged)
+
+
+async def final(world: World, orders: set[str], seconds: float = FINAL_SECONDS) -> None:
+    witness = world.witness
+    try:
+        await witness.until(lambda: witness.finals(orders) == len(orders), seconds, "every order is final")
+    except AssertionError as error:
+        left = sorted(order for order in orders if not witness.finals({order}))
+        phases = Counter(witness.phases.get(order, "Pending") for order in left)
+        raise AssertionError(
+            f"{error}: {len(left)} of {len(orders)} are not: {dict(phases)}, first {left[:3]}"
+        ) from None
+
+
+def succeeded_once(world: World, orders: set[str]) -> None:
+    phases = Counter(world.witness.phases.get(order, "") for order in orders)
+    assert phases == {"Succeeded": len(orders)}, f"not all succeeded: {dict(phases)}"
+    good: Counter[str] = Counter()
+    for _, events in history.by_revision(world.witness.changes):
+        for event in events:
+            if isinstance(event.object, Ended) and event.is_new:
+                good.update(event.object.order for task in event.object.tasks if task.phase == "Succeeded")
+    wrong = {order: good[order] for order in orders if good[order] != 1}
+    assert not wrong, f"attempts that ended well are not one each: {wrong}"
+
+
+def judge(world: World, acknowledged: set[str]) -> Iterator[Verdict]:
+    checks = Checks()
+    for revision, events in history.by_revision(world.witness.changes):
+        checks.change(revision, events)
+    checks.orders.acknowledged(acknowledged, now_milliseconds=wall_milliseconds())
+    for record in recorded(world):
+        checks.attempts.record(record)
+        checks.exclusive.record(record)
+    checks.exclusive.records_end(lambda record: False, time.monotonic())
+    yield checks.fenced.verdict()
+    yield checks.orders.verdict()
+    yield checks.attempts.verdict()
+    yield checks.exclusive.verdict()
+    yield checks.capacity.verdict()
+    yield checks.lifecycle.verdict()
+    yield checks.leader.verdict()
+
+
+def recorded(world: World) -> Iterator[records.Record]:
+    """What the joblets wrote down."""
+    for joblet in world.joblets.values():
+        for line in joblet.records().splitlines():
+            record = records.parse(line)
+            if record is not None:
+                yield record
+
+
+async def compare_caches(world: World) -> list[Verdict]:
+    running = [replica for replica in world.replicas.values() if replica.running]
+    return [p8_cache.judge(await asyncio.gather(*(_told(world, replica.name, replica.grpc) for replica in running)))]
+
+
+async def _told(world: World, name: str, endpoint: str) -> p8_cache.Told:
+    async with Client([endpoint]) as client:
+        try:
+            told = await client.cluster.hash()
+        except (Unavailable, OutcomeUnknown) as error:
+            return p8_cache.Told(name, failure=str(error))
+    listing = await reading.listing(world.witness.store, told.revision)
+    return p8_cache.Told(name, told.revision, told.hash, told.keys, listing.hash(), listing.keys)

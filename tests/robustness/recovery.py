@@ -1,0 +1,43 @@
+"""From a fault to the next committed cycle: the time it took, against the bound of the table of faults."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.robustness.load import Rates
+from tests.robustness.world import World
+
+# How much longer than its bound a test waits, to tell how late it was.
+_LATE_SECONDS = 15.0
+
+
+class Fault:
+    """Made at the moment of the fault."""
+
+    def __init__(self, world: World) -> None:
+        self._witness = world.witness
+        self.moment = asyncio.get_running_loop().time()
+        self.epoch = world.witness.epoch
+        self.leader = world.witness.leader
+
+    async def followed(self, *, within: float, rates: Rates) -> str:
+        """A leader of a higher epoch has committed a cycle within that time; what there is to tell about it."""
+        return await self._cycle(self.epoch, within, rates)
+
+    async def went_on(self, *, within: float, rates: Rates) -> str:
+        """A cycle was committed within that time, by whichever leader."""
+        return await self._cycle(self.epoch - 1, within, rates)
+
+    async def _cycle(self, above_epoch: int, within: float, rates: Rates) -> str:
+        witness = self._witness
+        await witness.until(
+            lambda: witness.cycle_after(self.moment, above_epoch=above_epoch),
+            within + _LATE_SECONDS,
+            f"a cycle of an epoch above {above_epoch}",
+        )
+        cycle = witness.cycle_after(self.moment, above_epoch=above_epoch)
+        assert cycle is not None
+        took = cycle.moment - self.moment
+        told = f"offered {rates.offered:.1f}/s, reached {rates.reached:.1f}/s, next cycle after {took:.3f} s"
+        assert took <= within, f"{told}, which is above {within} s"
+        return f"{told} (bound {within:g} s)"

@@ -1,0 +1,139 @@
+"""A witness of everything that happens in etcd: the whole history, with the moment at which each change was seen.
+
+It watches etcd directly, through no proxy, from the first revision on, so that history is known also when a test
+compacts it. It never writes. Moments are of the test's own monotonic clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import msgspec
+
+from controlplane.aio.clock import SystemClock
+from controlplane.model.lifecycle import FINAL_ORDER
+from controlplane.store import keys
+from controlplane.store.channel import EtcdOptions
+from controlplane.store.kv import Store
+from controlplane.store.transaction import Value
+from controlplane.store.watch import Change, watch
+
+
+class _Object(msgspec.Struct):
+    """What the witness reads of a value; all that it leaves out may be anything."""
+
+    phase: str = ""
+    id: str = ""
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A key of one of the watched trees was put: a term, a cycle."""
+
+    moment: float
+    revision: int
+    epoch: int
+    who: str = ""
+
+
+class Witness:
+    def __init__(self, endpoint: str) -> None:
+        self.store = Store(EtcdOptions((endpoint,)), SystemClock())
+        self.changes: list[Change] = []
+        self.values: dict[str, Value] = {}
+        self.phases: dict[str, str] = {}
+        self.targets: dict[str, str] = {}
+        self.terms: list[Seen] = []
+        self.cycles: list[Seen] = []
+        self.revision = 0
+        self._waiting: list[tuple[Callable[[], object], asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[Witness]:
+        task = asyncio.create_task(self._run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+            await self.store.close()
+            if not task.cancelled():
+                task.result()
+
+    async def _run(self) -> None:
+        async for batch in watch(self.store.channels, keys.ROOT, 1):
+            moment = asyncio.get_running_loop().time()
+            for change in batch.changes:
+                self._take(change, moment)
+            self.revision = batch.revision
+            for holds, future in self._waiting:
+                if not future.done() and holds():
+                    future.set_result(None)
+
+    def _take(self, change: Change, moment: float) -> None:
+        self.changes.append(change)
+        if change.value is None:
+            self.values.pop(change.key, None)
+            return
+        self.values[change.key] = change.value
+        tree, parts = keys.parse(change.key) or ("", ())
+        if tree in ("status/orders", "status/targets", "terms", "cycles"):
+            self._note(tree, parts, change, moment)
+
+    def _note(self, tree: str, parts: tuple[str, ...], change: Change, moment: float) -> None:
+        assert change.value is not None
+        try:
+            found = msgspec.json.decode(change.value.value, type=_Object)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        if tree == "status/orders":
+            self.phases[parts[0]] = found.phase
+        elif tree == "status/targets":
+            self.targets[parts[0]] = found.phase
+        elif tree == "terms":
+            self.terms.append(Seen(moment, change.revision, found.epoch, found.id))
+        else:
+            self.cycles.append(Seen(moment, change.revision, found.epoch))
+
+    async def until(self, holds: Callable[[], object], seconds: float, what: str) -> None:
+        """Returns when it holds; asked again after each change."""
+        if holds():
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (holds, future)
+        self._waiting.append(entry)
+        try:
+            await asyncio.wait_for(future, seconds)
+        except TimeoutError:
+            raise AssertionError(f"not within {seconds} s: {what}") from None
+        finally:
+            self._waiting.remove(entry)
+
+    async def caught_up(self, seconds: float = 10.0) -> int:
+        """Returns when everything that etcd has committed by now was seen."""
+        head = await self.store.revision()
+        await self.until(lambda: self.revision >= head, seconds, f"the witness sees revision {head}")
+        return head
+
+    @property
+    def epoch(self) -> int:
+        return max((term.epoch for term in self.terms), default=0)
+
+    @property
+    def leader(self) -> str:
+        """The id in the newest term record."""
+        return self.terms[-1].who if self.terms else ""
+
+    def candidates(self) -> int:
+        return sum(key.startswith(keys.ELECTION) for key in self.values)
+
+    def cycle_after(self, moment: float, *, above_epoch: int) -> Seen | None:
+        """The first cycle seen after the moment, of a higher epoch than that one."""
+        return next((cycle for cycle in self.cycles if cycle.moment > moment and cycle.epoch > above_epoch), None)
+
+    def finals(self, orders: set[str]) -> int:
+        return sum(self.phases.get(order, "") in FINAL_ORDER for order in orders)
