@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 
 from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
-from controlplane.aio.group_commit import GroupCommit
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.server import ApiServer
+from controlplane.apiserver.writer import Writer
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
 from controlplane.model.errors import ControlPlaneError, Refused
@@ -26,7 +26,7 @@ from controlplane.store import codec, keys, transaction
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
-from controlplane.store.transaction import Item, Outcome, Value
+from controlplane.store.transaction import Item, Value
 from controlplane.wire import errors as wire_errors
 from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc
 from controlplane.wire.v1.joblets_pb2 import JobletMessage
@@ -36,14 +36,6 @@ PATIENCE_SECONDS = 15.0
 TARGET = "edge-1"
 SECRET = "the secret in the folder of one joblet"
 MINT = Mint(wall_milliseconds, chance)
-
-
-class GroupWriter:
-    def __init__(self, store: Store) -> None:
-        self._group: GroupCommit[Item, Outcome] = GroupCommit(store.commit_group, transaction.front)
-
-    async def write(self, item: Item) -> Outcome:
-        return await self._group.submit(item)
 
 
 class Ballot:
@@ -72,7 +64,7 @@ class Api:
             store=self.store,
             cache=self.cache,
             ledgers=Ledgers(self.cache),
-            writer=GroupWriter(self.store),
+            writer=Writer(self.store),
             renewals=self.renewals,
             election=self.ballot,
             mint=MINT,

@@ -19,6 +19,8 @@ class Intake:
     def __init__(self, deps: ApiDependencies, session: Session) -> None:
         self._deps = deps
         self._session = session
+        # What was stored here before the cache heard of it; a report that follows need not wait for the cache.
+        self._ahead: dict[str, tuple[int, Observed]] = {}
 
     async def take(self, report: joblets_pb2.Report) -> joblets_pb2.ReportAck:
         ack = joblets_pb2.ReportAck(id=report.observed.id, report=report.observed.report)
@@ -30,7 +32,10 @@ class Intake:
             rules.check_attempts(observed, await self._desired(observed.id))
             await self._check_progress(observed, report.base_revision)
             item = rules.item_of(observed, report.base_revision, self._session)
-            rules.judge(await self._deps.writer.write(item), self._session, ack)
+            outcome = await self._deps.writer.write(item)
+            rules.judge(outcome, self._session, ack)
+            if outcome.succeeded and self._deps.cache.revision < outcome.revision:
+                self._ahead[observed.id] = (outcome.revision, observed)
         except ControlPlaneError as error:
             rules.refuse(ack, error)
         return ack
@@ -46,13 +51,22 @@ class Intake:
             raise NotFound(f"fulfilment {fulfilment} is no longer desired on {target}")
         return codec.decode(stored.value, Fulfilment)
 
+    def forget(self, fulfilment: str) -> None:
+        """It is no longer desired."""
+        self._ahead.pop(fulfilment, None)
+
     async def _check_progress(self, observed: Observed, base_revision: int) -> None:
         """Against what is stored at the base; on any other base etcd refuses the report anyhow."""
         if base_revision <= 0:
             return
-        cache = self._deps.cache
-        await cache.reached(base_revision, REACH_SECONDS)
-        entry = cache.snapshot.get("inventory", self._session.target, observed.id)
-        stored = entry.sound(Observed) if entry is not None and entry.revision == base_revision else None
+        revision, stored = self._ahead.get(observed.id, (0, None))
+        if revision != base_revision:
+            self._ahead.pop(observed.id, None)
+            stored = await self._stored(observed.id, base_revision)
         if stored is not None:
             rules.check_progress(observed, stored)
+
+    async def _stored(self, fulfilment: str, base_revision: int) -> Observed | None:
+        await self._deps.cache.reached(base_revision, REACH_SECONDS)
+        entry = self._deps.cache.snapshot.get("inventory", self._session.target, fulfilment)
+        return entry.sound(Observed) if entry is not None and entry.revision == base_revision else None

@@ -60,7 +60,7 @@ class Router:
             if delta.tree == "desired":
                 stream = self._streams.get(delta.parts[0])
                 if stream is not None:
-                    stream.outbox.touch(delta.parts[1])
+                    stream.touch(delta.parts[1], gone=delta.new is None)
             elif delta.tree == "inventory" and delta.parts[1] == keys.LIVE:
                 self._hear_live(delta)
 

@@ -9,12 +9,12 @@ from typing import TypeAlias
 import grpc
 import structlog
 
+from controlplane.apiserver import guard
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.joblets.router import Router
 from controlplane.apiserver.joblets.session import Sessions
 from controlplane.apiserver.joblets.stream import Stream
 from controlplane.model.errors import ControlPlaneError, Invalid
-from controlplane.wire import errors as wire_errors
 from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc
 
 log = structlog.get_logger(__name__)
@@ -41,7 +41,7 @@ class JobletsService(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
             if first is not None:
                 await self._serve(first, batches, context)
         except ControlPlaneError as error:
-            await context.abort(wire_errors.code_of(error), str(error), wire_errors.trailing_metadata(error))
+            await guard.refuse(context, error)
 
     async def _serve(
         self, first: joblets_pb2.JobletBatch, rest: AsyncIterator[joblets_pb2.JobletBatch], context: Context

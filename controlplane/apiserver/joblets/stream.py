@@ -33,7 +33,7 @@ class Stream:
     def __init__(self, deps: ApiDependencies, session: Session) -> None:
         self._deps = deps
         self.session = session
-        self.outbox = Outbox(session.target, deps.cache)
+        self._outbox = Outbox(session.target, deps.cache)
         self.stats: dict[str, float] = {}
         self._intake = Intake(deps, session)
         self._ending: asyncio.Future[ControlPlaneError] = asyncio.get_running_loop().create_future()
@@ -41,6 +41,12 @@ class Stream:
         self._room = asyncio.Semaphore(_MAX_REPORTS)
         self._beat = self._renewed = 0
         self._renewing = False
+
+    def touch(self, fulfilment: str, *, gone: bool) -> None:
+        """The fulfilment is desired, changed, or no longer desired."""
+        if gone:
+            self._intake.forget(fulfilment)
+        self._outbox.touch(fulfilment)
 
     def end(self, why: ControlPlaneError) -> None:
         if not self._ending.done():
@@ -73,7 +79,7 @@ class Stream:
             revision=self._deps.cache.revision,
             replica=self._deps.replica_id,
         )
-        async for batch in self.outbox.batches(welcome):
+        async for batch in self._outbox.batches(welcome):
             await send(batch)
 
     async def _read(self, first: joblets_pb2.JobletBatch, rest: AsyncIterator[joblets_pb2.JobletBatch]) -> None:
@@ -104,7 +110,7 @@ class Stream:
 
     async def _report(self, report: joblets_pb2.Report) -> None:
         try:
-            self.outbox.answer(ReplicaMessage(report_ack=await self._intake.take(report)))
+            self._outbox.answer(ReplicaMessage(report_ack=await self._intake.take(report)))
         finally:
             self._room.release()
 
@@ -133,7 +139,7 @@ class Stream:
             return
         if not alive:
             raise StaleAttempt(f"session {self.session.name} of target {self.session.target} is over", field="session")
-        self.outbox.answer(ReplicaMessage(heartbeat_ack=joblets_pb2.HeartbeatAck(number=number)))
+        self._outbox.answer(ReplicaMessage(heartbeat_ack=joblets_pb2.HeartbeatAck(number=number)))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
