@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controlplane.cli import change, get, leading, shell, submitting, verify
+from controlplane.cli import change, drill, get, leading, shell, submitting, verify
 
-GROUPS = (submitting, get, change, leading, verify)
+GROUPS = (submitting, get, change, leading, verify, drill)
 
 
 def main() -> None:
