@@ -1,12 +1,15 @@
 """Group commit: writes of many callers travel together.
 
-A lone write goes at once. While writes are on their way, others gather for at most `gather_seconds` or until a group
-is full; `in_flight` groups may be under way at a time. What belongs into one group is decided by `split`.
+A lone write goes at once. While writes are on their way, others gather: until a group is full or at least as large as
+the one that landed last (those callers are back by then), or until the oldest has waited `gather_seconds`, since few
+large groups cost less than many small ones. `in_flight` groups may be under way at a time. What belongs into one group
+is decided by `split`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +29,7 @@ class GroupCommit(Generic[T, R]):
         *,
         gather_seconds: float = 0.02,
         in_flight: int = 2,
+        full: int = 100,
     ) -> None:
         """`flush` commits a group and returns one result for each item; `split` says how many items, from the front
         of what waits, make the next group (at least one)."""
@@ -33,21 +37,28 @@ class GroupCommit(Generic[T, R]):
         self._split = split
         self._gather_seconds = gather_seconds
         self._in_flight = in_flight
+        self._full = full
         self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
+        self._landed_last = 1
 
     async def submit(self, item: T) -> R:
         """The item's result, or the error of the group it travelled in. Cancelling the caller does not recall it."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._waiting.append((item, future))
-        if len(self._waiting) == 1 and not self._under_way:
+        if self._soon is None and self._enough():
             # Callers that are ready in the same turn of the loop join this group.
-            loop.call_soon(self._send)
+            self._soon = loop.call_soon(self._send)
         elif self._timer is None:
-            self._timer = loop.call_later(self._gather_seconds, self._time_is_up)
+            self._timer = loop.call_later(self._gather_seconds, self._send)
         return await future
+
+    def _enough(self) -> bool:
+        count = len(self._waiting)
+        return count >= self._full or (not self._under_way and count >= self._landed_last)
 
     async def drain(self) -> None:
         """Waits until everything submitted so far has its result."""
@@ -56,21 +67,23 @@ class GroupCommit(Generic[T, R]):
             if self._under_way:
                 await asyncio.wait(set(self._under_way))
 
-    def _time_is_up(self) -> None:
-        self._timer = None
-        self._send()
-
     def _send(self) -> None:
+        for scheduled in (self._timer, self._soon):
+            if scheduled is not None:
+                scheduled.cancel()
+        self._timer = self._soon = None
         while self._waiting and len(self._under_way) < self._in_flight:
             count = self._split([item for item, _ in itertools.islice(self._waiting, _LOOK_AHEAD)])
             group = [self._waiting.popleft() for _ in range(count)]
             task = asyncio.get_running_loop().create_task(self._commit(group))
             self._under_way.add(task)
-            task.add_done_callback(self._landed)
+            task.add_done_callback(functools.partial(self._landed, count))
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
+    def _landed(self, count: int, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
-        if self._waiting:
+        self._landed_last = count
+        # What is still gathering has its timer; what could not be sent when its time was up goes now.
+        if self._waiting and (self._timer is None or self._enough()):
             self._send()
 
     async def _commit(self, group: list[tuple[T, asyncio.Future[R]]]) -> None:

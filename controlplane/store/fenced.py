@@ -30,7 +30,7 @@ class FencedWriter:
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
         self._group: GroupCommit[Item, Outcome] = GroupCommit(
-            leadership.commit, transaction.front, gather_seconds=0.005, in_flight=4
+            leadership.commit, transaction.front, gather_seconds=0.002, in_flight=4
         )
 
     @property
