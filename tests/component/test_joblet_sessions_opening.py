@@ -135,6 +135,20 @@ async def test_a_session_of_another_life_is_not_gone_on_with(stage: Stage, api: 
     assert second.session != first.session
 
 
+async def test_a_joblet_whose_welcome_was_lost_gets_the_same_session(stage: Stage, api: Api) -> None:
+    first = await stage.a_joblet(api, instance="life-1")
+    second = await stage.a_joblet(await stage.an_api(), instance="life-1", session="")
+    assert second.session == first.session
+
+
+async def test_a_replica_that_has_not_heard_of_a_session_does_not_begin_another(stage: Stage, api: Api) -> None:
+    behind = await stage.an_api()
+    await behind.fall_behind()
+    await stage.a_joblet(api)
+    second = await stage.a_talk(behind, instance="life-2", instance_secret="another secret")
+    assert isinstance(await second.refusal(), AlreadyExists)
+
+
 async def test_a_changed_capacity_is_written_into_the_same_session(stage: Stage, api: Api) -> None:
     first = await stage.a_joblet(api)
     second = await stage.a_joblet(api, session=first.session, capacity={"cpu": 8})
