@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from controlplane.model import quantity
+from controlplane.model.errors import Broken, Invalid
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, Observed
 from controlplane.model.order import Counts, Order, Resolved
 
@@ -16,6 +18,7 @@ FRESH, LIVE, RETRY, SUCCEEDED, FAILED, CANCELLED, HELD, ORPHAN = range(8)
 _AFTER = {"done": SUCCEEDED, "fail": FAILED, "cancel": CANCELLED, "retry": RETRY, "hold": HELD}
 _OVER = frozenset({SUCCEEDED, FAILED, CANCELLED})
 ENDS = frozenset({"Succeeded", "Failed", "Cancelled"})
+MAX_TASKS = 1_000_000
 
 
 class JobLedger:
@@ -50,6 +53,10 @@ class JobLedger:
         if attempt > 1:
             self.attempts[index] = attempt
         return True
+
+    def carries(self, index: int, attempt: int) -> bool:
+        """Whether this very attempt is the one that is placed."""
+        return 0 <= index < self.count and self.state[index] == LIVE and self.attempt(index) == attempt
 
     def pending(self) -> int:
         return self.counts[FRESH] + self.counts[RETRY]
@@ -113,6 +120,8 @@ class OrderLedger:
 
     @classmethod
     def open(cls, order: Order, revision: int, resolved: Resolved) -> OrderLedger:
+        """Broken when nobody can have admitted such an order."""
+        _check(resolved)
         return cls(order, revision, resolved, {job.job.name: JobLedger(job.count) for job in resolved.jobs})
 
     def place(self, fulfilment: Fulfilment, revision: int) -> None:
@@ -125,6 +134,7 @@ class OrderLedger:
             job = self.jobs.get(task.job)
             if job is not None and job.saw(task.index, task.attempt) and job.state[task.index] not in _OVER:
                 job.set(task.index, LIVE)
+                job.not_before.pop(task.index, None)
 
     def unplace(self, fulfilment: str) -> None:
         """The fulfilment is gone. A task whose end is not told in the same breath is an orphan until it is."""
@@ -135,20 +145,24 @@ class OrderLedger:
             self.percents -= known.percent
         for task in known.fulfilment.tasks if known else ():
             job = self.jobs.get(task.job)
-            if job is not None and job.state[task.index] == LIVE and job.attempt(task.index) == task.attempt:
+            if job is not None and job.carries(task.index, task.attempt):
                 job.set(task.index, ORPHAN)
 
-    def observe(self, fulfilment: str, observed: Observed, revision: int) -> None:
+    def observe(self, fulfilment: str, observed: Observed | None, revision: int) -> None:
+        """The newest report; None when there is none that can be read, at revision 0 when there is none at all."""
         live = self.live.get(fulfilment)
         if live is None:
             return
-        running = sum(task.phase == "Running" for task in observed.tasks)
-        percent = sum(task.percent or 0 for task in observed.tasks if task.phase == "Running")
+        tasks = observed.tasks if observed is not None else ()
+        running = sum(task.phase == "Running" for task in tasks)
+        percent = sum(task.percent or 0 for task in tasks if task.phase == "Running")
         self.running += running - live.running
         self.percents += percent - live.percent
         live.observed, live.observed_revision, live.running, live.percent = observed, revision, running, percent
-        if observed.phase in ENDS:
+        if observed is not None and observed.phase in ENDS:
             self.over.add(fulfilment)
+        else:
+            self.over.discard(fulfilment)
 
     def end(self, ended: Ended) -> None:
         self.ended_any = True
@@ -196,3 +210,17 @@ class OrderLedger:
         total = max(self.order.tasks_total, 1)
         ended = sum(job.counts[state] for job in self.jobs.values() for state in _OVER)
         return min(100, (100 * ended + self.percents) // total)
+
+
+def _check(resolved: Resolved) -> None:
+    names = {job.job.name for job in resolved.jobs}
+    if len(names) != len(resolved.jobs):
+        raise Broken("two jobs of the order have one name")
+    if any(job.count < 0 for job in resolved.jobs) or resolved.task_count() > MAX_TASKS:
+        raise Broken(f"an order has 0 to {MAX_TASKS} tasks")
+    try:
+        for job in resolved.jobs:
+            for name, amount in (job.job.requests or {}).items():
+                quantity.check(amount, f"requests.{name}")
+    except Invalid as refusal:
+        raise Broken(str(refusal)) from None

@@ -7,6 +7,7 @@ counted and stepped over: the rest goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -29,23 +30,26 @@ _RANK = {"config/orders": 0, "status/ended": 1, "desired": 2, "inventory": 3, "s
 
 @dataclass(slots=True)
 class TargetLedger:
-    """What is placed on one target: how much of each quantity, by which fulfilments of which orders."""
+    """What is placed on one target: how much of each quantity, by which fulfilments."""
 
     used: dict[str, Number] = field(default_factory=dict)
-    fulfilments: dict[str, str] = field(default_factory=dict)
+    fulfilments: dict[str, Fulfilment] = field(default_factory=dict)
 
     def add(self, fulfilment: Fulfilment) -> None:
-        self.fulfilments[fulfilment.id] = fulfilment.order
+        self.remove(fulfilment.id)
+        self.fulfilments[fulfilment.id] = fulfilment
         for name, amount in fulfilment.requests.items():
             self.used[name] = self.used.get(name, 0) + amount
 
-    def remove(self, fulfilment: Fulfilment) -> None:
-        if self.fulfilments.pop(fulfilment.id, None) is None:
-            return
-        for name, amount in fulfilment.requests.items():
+    def remove(self, identity: str) -> Fulfilment | None:
+        known = self.fulfilments.pop(identity, None)
+        if known is None:
+            return None
+        for name, amount in known.requests.items():
             self.used[name] = self.used.get(name, 0) - amount
         if not self.fulfilments:
             self.used.clear()
+        return known
 
 
 @dataclass(slots=True)
@@ -64,6 +68,8 @@ class Ledgers:
         self.targets: dict[str, TargetLedger] = {}
         self.poisoned: set[str] = set()
         self._resolved: dict[str, Resolved] = {}
+        # What is placed for orders that have no ledger, as (target, fulfilment) by order.
+        self._strays: dict[str, set[tuple[str, str]]] = {}
         self._listeners: list[Callable[[Touched], None]] = []
         cache.subscribe(self._hear)
 
@@ -124,20 +130,38 @@ class Ledgers:
 
     def _take_order(self, identity: str, entry: Entry | None) -> None:
         if entry is None:
-            self.orders.pop(identity, None)
+            known = self.orders.pop(identity, None)
+            for live in known.live.values() if known is not None else ():
+                self._strays.setdefault(identity, set()).add((live.fulfilment.target, live.fulfilment.id))
             return
         order = entry.read(Order)
+        if order.id != identity:
+            raise Broken(f"the order under this key is {order.id}")
         known = self.orders.get(identity)
         if known is not None:
             known.order, known.revision = order, entry.revision
             return
         status = self.cache.snapshot.get("status/orders", identity)
-        if status is not None and _phase(status) in FINAL_ORDER:
+        phase = _sound_phase(status)
+        if phase in FINAL_ORDER:
             return
         ledger = OrderLedger.open(order, entry.revision, self.resolved(order))
         self.orders[identity] = ledger
         if status is not None:
-            ledger.phase, ledger.status_revision = _phase(status), status.revision
+            ledger.phase, ledger.status_revision = phase, status.revision
+        self._catch_up(ledger)
+
+    def _catch_up(self, ledger: OrderLedger) -> None:
+        """What is known already of an order that could not be read before: no attempt of it is ever placed twice."""
+        snapshot = self.cache.snapshot
+        for entry in snapshot.all("status/ended", ledger.order.id):
+            with suppress(Broken):
+                ledger.end(entry.read(Ended))
+        for target, identity in self._strays.pop(ledger.order.id, ()):
+            placed = snapshot.get("desired", target, identity)
+            fulfilment = self.target(target).fulfilments.get(identity)
+            if fulfilment is not None:
+                self._place(ledger, fulfilment, placed.revision if placed is not None else 0)
 
     def _take_status(self, identity: str, entry: Entry | None) -> None:
         ledger = self.orders.get(identity)
@@ -146,39 +170,52 @@ class Ledgers:
         if entry is None:
             ledger.phase, ledger.status_revision = "Pending", 0
             return
-        ledger.phase, ledger.status_revision = _phase(entry), entry.revision
+        # The revision is enough to write something better over poison.
+        ledger.status_revision = entry.revision
+        ledger.phase = entry.read(OrderStatus).phase
         if ledger.phase in FINAL_ORDER and not ledger.live:
             del self.orders[identity]
 
     def _take_desired(self, delta: Delta, touched: Touched) -> None:
         target, identity = delta.parts
         touched.targets.add(target)
-        old = delta.old.sound(Fulfilment) if delta.old is not None else None
         if delta.new is None:
-            if old is not None:
-                self._drop(target, old, touched)
+            self._drop(target, identity, touched)
             return
         fulfilment = delta.new.object(Fulfilment)
+        if (fulfilment.target, fulfilment.id) != delta.parts:
+            raise Broken(f"the fulfilment under this key is {fulfilment.id} on {fulfilment.target}")
         touched.orders.add(fulfilment.order)
-        if old is None:
-            self.targets.setdefault(target, TargetLedger()).add(fulfilment)
+        self.targets.setdefault(target, TargetLedger()).add(fulfilment)
         ledger = self.orders.get(fulfilment.order)
         if ledger is not None:
-            ledger.place(fulfilment, delta.new.revision)
-            seen = self.cache.snapshot.get("inventory", target, identity)
-            if old is None and seen is not None:
-                self._observe(ledger, identity, seen)
+            self._place(ledger, fulfilment, delta.new.revision)
+        else:
+            self._strays.setdefault(fulfilment.order, set()).add((target, identity))
 
-    def _drop(self, target: str, fulfilment: Fulfilment, touched: Touched) -> None:
-        touched.orders.add(fulfilment.order)
+    def _place(self, ledger: OrderLedger, fulfilment: Fulfilment, revision: int) -> None:
+        known = fulfilment.id in ledger.live
+        ledger.place(fulfilment, revision)
+        seen = self.cache.snapshot.get("inventory", fulfilment.target, fulfilment.id)
+        if not known and seen is not None:
+            ledger.observe(fulfilment.id, seen.sound(Observed), seen.revision)
+
+    def _drop(self, target: str, identity: str, touched: Touched) -> None:
         there = self.targets.get(target)
-        if there is not None:
-            there.remove(fulfilment)
-            if not there.fulfilments:
-                del self.targets[target]
+        fulfilment = there.remove(identity) if there is not None else None
+        if there is None or fulfilment is None:
+            return
+        touched.orders.add(fulfilment.order)
+        if not there.fulfilments:
+            del self.targets[target]
+        strays = self._strays.get(fulfilment.order)
+        if strays is not None:
+            strays.discard((target, identity))
+            if not strays:
+                del self._strays[fulfilment.order]
         ledger = self.orders.get(fulfilment.order)
         if ledger is not None:
-            ledger.unplace(fulfilment.id)
+            ledger.unplace(identity)
             if ledger.phase in FINAL_ORDER and not ledger.live:
                 del self.orders[fulfilment.order]
 
@@ -187,22 +224,29 @@ class Ledgers:
         if identity == keys.LIVE:
             touched.targets.add(target)
             return
-        placed = self.cache.snapshot.get("desired", target, identity)
-        fulfilment = placed.sound(Fulfilment) if placed is not None else None
-        ledger = self.orders.get(fulfilment.order) if fulfilment is not None else None
-        if ledger is None or delta.new is None:
+        placed = self.target(target).fulfilments.get(identity)
+        ledger = self.orders.get(placed.order) if placed is not None else None
+        if ledger is None:
             return
         touched.orders.add(ledger.order.id)
-        self._observe(ledger, identity, delta.new)
-
-    @staticmethod
-    def _observe(ledger: OrderLedger, identity: str, entry: Entry) -> None:
-        ledger.observe(identity, entry.object(Observed), entry.revision)
+        if delta.new is None:
+            ledger.observe(identity, None, 0)
+            return
+        observed = delta.new.sound(Observed)
+        ledger.observe(identity, observed, delta.new.revision)
+        if observed is None:
+            raise Broken("not an Observed")
 
 
 def _in_time(delta: Delta) -> tuple[int, int]:
     return delta.revision, _RANK.get(delta.tree, 9)
 
 
-def _phase(entry: Entry) -> str:
-    return entry.read(OrderStatus).phase
+def _sound_phase(entry: Entry | None) -> str:
+    """The phase on record; Pending when there is none, or none that can be read."""
+    if entry is None:
+        return "Pending"
+    try:
+        return entry.read(OrderStatus).phase
+    except Broken:
+        return "Pending"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,6 +16,7 @@ class Gate:
 
     def __init__(self, *, most: int = 100, in_flight: int = 1, gather_seconds: float = 3600) -> None:
         self.groups: list[list[str]] = []
+        self.arrived: asyncio.Queue[list[str]] = asyncio.Queue()
         self._answers: list[asyncio.Future[Sequence[str]]] = []
         self._most = most
         self.commit: GroupCommit[str, str] = GroupCommit(
@@ -27,6 +28,7 @@ class Gate:
 
     async def _flush(self, items: list[str]) -> Sequence[str]:
         self.groups.append(items)
+        self.arrived.put_nowait(items)
         self._answers.append(asyncio.get_running_loop().create_future())
         return await self._answers[-1]
 
@@ -83,10 +85,9 @@ async def test_what_comes_while_a_group_is_under_way_gathers_and_follows_in_orde
 async def test_gathering_ends_after_its_time_when_another_group_may_be_under_way() -> None:
     gate = Gate(in_flight=2, gather_seconds=0.01)
     writes = gate.submit("a")
-    await settle()
+    assert await gate.arrived.get() == ["a"]
     writes += gate.submit("b", "c")
-    await asyncio.wait_for(_until(lambda: len(gate.groups) == 2), 5)
-    assert gate.groups == [["a"], ["b", "c"]]
+    assert await asyncio.wait_for(gate.arrived.get(), 5) == ["b", "c"]
     gate.answer(1)
     gate.answer(0)
     assert await asyncio.gather(*writes) == ["a done", "b done", "c done"]
@@ -152,8 +153,3 @@ async def test_draining_returns_when_everything_submitted_has_its_result() -> No
     gate.answer(1)
     await asyncio.wait_for(draining, 5)
     assert all(write.done() for write in writes)
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)

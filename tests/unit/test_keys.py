@@ -31,7 +31,8 @@ def test_a_key_parses_into_its_tree_and_its_names(key: str, tree: str, parts: tu
 
 @pytest.mark.parametrize(
     "key",
-    ["", "/other/x", "/controlplane/", "/controlplane/desired/eu-1", "/controlplane/desired/eu-1/", "/controlplane/claims//",
+    ["", "/other/x", "/controlplane/", "/controlplane/desired/eu-1", "/controlplane/desired/eu-1/",
+     "/controlplane/claims//",
      "/controlplane/config/orders/a/b", "/controlplane/nothing/x", "/controlplane/status/ended/a"],
 )  # fmt: skip
 def test_a_key_that_fits_no_tree_is_left_alone(key: str) -> None:
