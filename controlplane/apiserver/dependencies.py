@@ -6,12 +6,14 @@ election tells who leads and can be asked to let go. Nothing here does anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from controlplane.aio.clock import Clock
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
+from controlplane.model.errors import ControlPlaneError
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Term
 from controlplane.store.kv import Store
@@ -22,6 +24,10 @@ from controlplane.store.transaction import Item, Outcome
 class Writer(Protocol):
     async def write(self, item: Item) -> Outcome:
         """Commits the item, together with those of others. Its errors are those of `Store.commit`."""
+        ...
+
+    async def write_all(self, items: Sequence[Item]) -> list[Outcome | ControlPlaneError]:
+        """Commits items that need not stay together; each gets its own outcome or error."""
         ...
 
 

@@ -86,13 +86,12 @@ class Submissions:
             except ControlPlaneError:
                 # Submitted on its own below, where a refusal is certain.
                 continue
-        outcomes = await asyncio.gather(
-            *(self._commit(prepared) for prepared in plain.values()), return_exceptions=True
-        )
-        for position, outcome in zip(plain, outcomes, strict=True):
-            if isinstance(outcome, BaseException) and not isinstance(outcome, ControlPlaneError):
-                raise outcome
-            results[position] = outcome
+        outcomes = await self._deps.writer.write_all([prepared.item for prepared in plain.values()])
+        for (position, prepared), outcome in zip(plain.items(), outcomes, strict=True):
+            if isinstance(outcome, OutcomeUnknown):
+                # Again with the identity it has by now, so that it stays one order.
+                outcome = await self._again(prepared.item)
+            results[position] = _landed(prepared, outcome)
         for position, request in enumerate(requests):
             if position not in results:
                 results[position] = await self._settled(request)
@@ -153,13 +152,13 @@ class Submissions:
         return None if stored is None else _compared(stored, content, [])
 
     async def _commit(self, prepared: Prepared) -> Submitted:
-        outcome = await self._written(prepared.item)
-        if outcome.succeeded:
-            return Submitted(prepared.order, outcome.revision, False, prepared.warnings)
-        stored = outcome.found[0]
-        if stored is None:
-            raise Broken("etcd found an order and did not show it")
-        return _compared(stored, prepared.order.digest, prepared.warnings)
+        done = _landed(prepared, await self._written(prepared.item))
+        if isinstance(done, ControlPlaneError):
+            raise done
+        return done
+
+    async def _again(self, item: Item) -> Outcome | ControlPlaneError:
+        return (await self._deps.writer.write_all([item]))[0]
 
     async def _written(self, item: Item) -> Outcome:
         try:
@@ -167,6 +166,21 @@ class Submissions:
         except OutcomeUnknown:
             # If the first one happened or still happens, this one finds the order there.
             return await self._deps.writer.write(item)
+
+
+def _landed(prepared: Prepared, outcome: Outcome | ControlPlaneError) -> Submitted | ControlPlaneError:
+    """What an answered write means for the client."""
+    if isinstance(outcome, ControlPlaneError):
+        return outcome
+    if outcome.succeeded:
+        return Submitted(prepared.order, outcome.revision, False, prepared.warnings)
+    stored = outcome.found[0]
+    if stored is None:
+        return Broken("etcd found an order and did not show it")
+    try:
+        return _compared(stored, prepared.order.digest, prepared.warnings)
+    except ControlPlaneError as error:
+        return error
 
 
 def _compared(stored: Value, content: str, found: list[Warning]) -> Submitted:

@@ -28,7 +28,7 @@ class Writer:
 
     async def write_all(self, items: Sequence[Item]) -> list[Outcome | ControlPlaneError]:
         """Each item's own outcome or error; they are not atomic together."""
-        results = await asyncio.gather(*(self._groups.submit(item) for item in items), return_exceptions=True)
+        results = await asyncio.gather(*(self._groups.enqueue(item) for item in items), return_exceptions=True)
         settled: list[Outcome | ControlPlaneError] = []
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, ControlPlaneError):

@@ -131,13 +131,16 @@ def nested(items: Sequence[Item], fence: Fence | None) -> rpc.TxnRequest:
         raise LimitExceeded("a group needs at least one item")
     for item in items:
         _check(item, MAX_OPERATIONS - len(items))
-    if sum(item.size() for item in items) > MAX_BYTES and len(items) > 1:
+    if len(items) > 1 and sum(item.size() for item in items) > MAX_BYTES:
         raise LimitExceeded(f"a group must not be above {MAX_BYTES} bytes")
-    return rpc.TxnRequest(
-        compare=[fence.compare()] if fence else [],
-        success=[rpc.RequestOp(request_txn=flat(item)) for item in items],
-        failure=[get(fence.key)] if fence else [],
-    )
+    request = rpc.TxnRequest(compare=[fence.compare()] if fence else [], failure=[get(fence.key)] if fence else [])
+    for item in items:
+        # Built in place: a message that is put into another is copied with all that it holds.
+        inner = request.success.add().request_txn
+        inner.compare.extend(item.compares)
+        inner.success.extend(item.then)
+        inner.failure.extend(item.otherwise)
+    return request
 
 
 def _check(item: Item, most: int) -> None:

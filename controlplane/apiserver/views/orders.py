@@ -14,7 +14,7 @@ from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.model.errors import Broken
 from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase
-from controlplane.model.order import Counts, Order, OrderStatus
+from controlplane.model.order import Order, OrderStatus
 from controlplane.wire import convert
 from controlplane.wire.v1 import orders_pb2
 
@@ -70,8 +70,10 @@ class OrderView:
             convert.fill(policy, message.failure_policies.add())
         message.resolved.CopyFrom(self._resolved_of(order))
         if status is None:
-            status = OrderStatus(order=order.id, epoch=0, phase="Pending", counts=Counts(pending=order.tasks_total))
-        convert.fill(status, message.status)
+            message.status.phase = OrderPhase.PENDING
+            message.status.counts.pending = order.tasks_total
+        else:
+            convert.fill(status, message.status)
         return message
 
     def explain(self, message: Any, min_revision: int = 0) -> None:
