@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
@@ -12,10 +13,10 @@ class Proxy:
     """Passes bytes between its own address and the target's. Held bytes are kept and passed on when released."""
 
     def __init__(self, target: str) -> None:
-        parts = urlsplit(target if "//" in target else f"//{target}")
-        self._target = (parts.hostname or "127.0.0.1", parts.port or 0)
-        self._server: asyncio.Server | None = None
+        self._target = ("", 0)
+        self.aim(target)
         self._port = 0
+        self._listener: socket.socket | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._up, self._down = asyncio.Event(), asyncio.Event()
         self.release()
@@ -30,28 +31,27 @@ class Proxy:
 
     def aim(self, target: str) -> None:
         """Where new connections go from now on."""
-        host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
+        parts = urlsplit(target if "//" in target else f"//{target}")
+        self._target = (parts.hostname or "127.0.0.1", parts.port or 0)
 
     async def open(self) -> None:
         """Also after `refuse`, at the same address."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._listener = socket.create_server(("127.0.0.1", self._port), backlog=128)
+        self._listener.setblocking(False)
+        self._port = self._listener.getsockname()[1]
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     async def refuse(self) -> None:
-        """Closes everything: connections are reset, new ones refused."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        """Closes everything: connections end, new ones are refused."""
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         await self.cut()
 
     async def cut(self) -> None:
         """Closes the connections that are there; new ones are taken."""
-        tasks = set(self._connections)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await _end(set(self._connections))
 
     def hold(self, *, up: bool = True, down: bool = True) -> None:
         """From now on nothing passes towards the target (up) or back from it (down); connections stay."""
@@ -64,37 +64,51 @@ class Proxy:
         self._up.set()
         self._down.set()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, listener: socket.socket) -> None:
+        near, _ = listener.accept()
+        far = socket.socket()
+        task = asyncio.create_task(self._join(near, far))
         self._connections.add(task)
-        try:
-            with suppress(OSError, asyncio.CancelledError):
-                await self._join(reader, writer)
-        finally:
+
+        def ended(_: asyncio.Task[None]) -> None:
+            # Here and not in the task, which may be cancelled before it begins.
             self._connections.discard(task)
-            writer.transport.abort()
+            near.close()
+            far.close()
 
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        target_reader, target_writer = await asyncio.open_connection(*self._target)
-        ways = [
-            asyncio.create_task(_pass(reader, target_writer, self._up)),
-            asyncio.create_task(_pass(target_reader, writer, self._down)),
-        ]
+        task.add_done_callback(ended)
+
+    async def _join(self, near: socket.socket, far: socket.socket) -> None:
+        near.setblocking(False)
+        far.setblocking(False)
+        ways: set[asyncio.Task[None]] = set()
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            with suppress(OSError):
+                await asyncio.get_running_loop().sock_connect(far, self._target)
+                ways = {
+                    asyncio.create_task(_pass(near, far, self._up)),
+                    asyncio.create_task(_pass(far, near, self._down)),
+                }
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-            target_writer.transport.abort()
+            await _end(ways)
 
 
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
-    while data := await reader.read(65536):
-        await gate.wait()
-        writer.write(data)
-        await writer.drain()
+async def _pass(source: socket.socket, sink: socket.socket, gate: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    with suppress(OSError):
+        while data := await loop.sock_recv(source, 65536):
+            await gate.wait()
+            await loop.sock_sendall(sink, data)
+
+
+async def _end(tasks: set[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+        # What is done when a task is done is done one turn later.
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -104,5 +118,4 @@ async def proxied(target: str) -> AsyncIterator[Proxy]:
     try:
         yield proxy
     finally:
-        proxy.release()
         await proxy.refuse()

@@ -71,10 +71,13 @@ async def end_term(
     return outcome.succeeded
 
 
-async def revoke(store: Store, lease: int) -> None:
-    """Tries for a bounded time; a lease that cannot be revoked ends by itself."""
+async def revoke(store: Store, lease: int) -> bool:
+    """Whether the lease is gone. Tries for a bounded time; a lease that cannot be revoked ends by itself."""
     try:
         async with asyncio.timeout(_REVOKE_SECONDS):
             await store.revoke(lease)
-    except (TimeoutError, errors.NotFound, errors.Unavailable, errors.OutcomeUnknown):
-        return
+    except errors.NotFound:
+        return True
+    except (TimeoutError, errors.Unavailable, errors.OutcomeUnknown):
+        return False
+    return True

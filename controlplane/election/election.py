@@ -50,6 +50,8 @@ class Election:
         self._clock = clock
         self._trust = Trust(settings.pulse_off_seconds)
         self._ticks = 0
+        self._held: set[int] = set()
+        self._left_over: set[int] = set()
         self._leadership: Leadership | None = None
         self._pulse: PulseServer | None = None
 
@@ -122,20 +124,41 @@ class Election:
         lease = 0
         try:
             lease = await unless(keeper.lost, _result(keeper.granted))
+            self._held.add(lease)
+            await self._clear_left_over()
             own, ended = await unless(keeper.lost, self._win(lease))
             await self._reign(own, ended, keeper, lead)
         except Deposed as deposed:
             log.info("candidacy over", reason=str(deposed))
         finally:
             keeper.stop()
-            if lease:
-                await candidacy.revoke(self._store, lease)
+            await self._give_back(lease)
             await keeper.stopped(_STOP_SECONDS)
+
+    async def _give_back(self, lease: int) -> None:
+        """Revokes the own lease, once; one that etcd did not answer for is tried again with the next candidacy."""
+        if lease not in self._held:
+            return
+        self._held.remove(lease)
+        if not await candidacy.revoke(self._store, lease):
+            self._left_over.add(lease)
+
+    async def _clear_left_over(self) -> None:
+        """Keys of earlier candidacies stand before the new one until their leases end."""
+        for lease in tuple(self._left_over):
+            if not await candidacy.revoke(self._store, lease):
+                return
+            self._left_over.discard(lease)
 
     async def _win(self, lease: int) -> tuple[CandidateEntry, TermEnd]:
         patience = self._settings.patience_seconds
         seat = await candidacy.enter(self._store, self._candidate, lease, self._clock, patience_seconds=patience)
-        await self._view.reached(seat.epoch)
+        try:
+            async with asyncio.timeout(self._settings.ttl_seconds):
+                await self._view.reached(seat.epoch)
+        except TimeoutError:
+            # A place in the queue that its holder cannot see would hold up everybody behind it.
+            raise Deposed("the view does not show the own candidate key") from None
         pursuit = Pursuit(self._store, self._view, self._settings, self._clock, self._trust)
         try:
             return await pursuit.turn(seat, self._candidate.incarnation)
@@ -149,7 +172,7 @@ class Election:
             self._clock,
             own,
             deadline=keeper.deadline,
-            patience_seconds=self._settings.patience_seconds,
+            settings=self._settings,
         )
         self._leadership = leadership
         assert self._pulse is not None
@@ -167,7 +190,7 @@ class Election:
             self._say_goodbye()
             work.cancel()
             await cancel(guard)
-            await candidacy.revoke(self._store, own.lease)
+            await self._give_back(own.lease)
             await asyncio.wait({work}, timeout=stop_seconds)
             self._leadership = None
             leadership.over.set()
@@ -178,7 +201,7 @@ class Election:
     async def _term(self, leadership: Leadership, ended: TermEnd, lead: Lead) -> None:
         """The record first; the caller's work begins when the own view shows it."""
         revision = await terms.record(leadership, ended, self._clock)
-        await self._view.reached(revision)
+        await leadership.seen(revision)
         log.info("leading", epoch=leadership.epoch, before=ended.how)
         pruning = asyncio.create_task(terms.prune(self._store, leadership))
         try:

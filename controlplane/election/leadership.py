@@ -16,6 +16,7 @@ import msgspec
 
 from controlplane.aio.clock import Clock
 from controlplane.election.race import unless
+from controlplane.election.settings import ElectionSettings
 from controlplane.election.view import CandidateEntry, View
 from controlplane.model import errors
 from controlplane.model.leadership import Candidate
@@ -37,14 +38,15 @@ class Leadership:
         own: CandidateEntry,
         *,
         deadline: Callable[[], float],
-        patience_seconds: float,
+        settings: ElectionSettings,
     ) -> None:
         self._store = store
         self._view = view
         self._clock = clock
         self._own = own
         self._deadline = deadline
-        self._patience_seconds = patience_seconds
+        self._patience_seconds = settings.patience_seconds
+        self._blind_seconds = settings.ttl_seconds
         self._fence = Fence(own.key, own.create_revision, own.mod_revision)
         self._candidate = own.candidate
         self._proclaiming = asyncio.Lock()
@@ -97,7 +99,8 @@ class Leadership:
         """Items in one fenced transaction, answered until the lease's deadline.
 
         Unavailable: certainly not applied, also when a proclamation of this leader overtook it. OutcomeUnknown: the
-        leader has proclaimed meanwhile, so what the view shows now is final. Deposed: the term is over.
+        leader has proclaimed meanwhile, so what the view shows now is final. Deposed: the term is over. Cancelled, it
+        leaves an unknown outcome behind that nobody proclaims away: let it end.
         """
         await self._settled.wait()
         self.check()
@@ -135,6 +138,15 @@ class Leadership:
             finally:
                 self._settled.set()
 
+    async def seen(self, revision: int) -> None:
+        """Returns when the own view shows that revision. A leader whose view stands still for a lease's life leaves."""
+        try:
+            async with asyncio.timeout(self._blind_seconds):
+                await self._view.reached(revision)
+        except TimeoutError:
+            self.demote("blind")
+            raise errors.Deposed(f"epoch {self.epoch} is over: its view does not show revision {revision}") from None
+
     async def unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
         return await unless(self.lost.wait(), work)
 
@@ -161,7 +173,7 @@ class Leadership:
                 self._fail("its key is another's")
             else:
                 revision = found.mod_revision
-        await self._view.reached(revision)
+        await self.seen(revision)
         self._candidate = changed
         self._fence = Fence(self.key, self.epoch, revision)
 

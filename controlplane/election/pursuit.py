@@ -39,7 +39,7 @@ class Pursuit:
         self._trust = trust
         self._epoch = 0
         self._following: asyncio.Task[TermEnd] | None = None
-        self._revoking: set[asyncio.Task[None]] = set()
+        self._revoking: set[asyncio.Task[bool]] = set()
 
     async def turn(self, seat: Seat, incarnation: str) -> tuple[CandidateEntry, TermEnd]:
         """The own entry once it is first, and how the term before it ended. Deposed when the own key is gone."""

@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 CLOCK = SystemClock()
 PROOF = f"{keys.ROOT}status/totals"
 # Long enough that no test can pass by waiting for the lease to end.
-LONG = ElectionSettings(ttl_seconds=60, pulse_silence_seconds=1.0, loop_silence_seconds=1.0, tick_seconds=0.05)
+LONG = ElectionSettings(ttl_seconds=60)
 
 
 class WatchedView:

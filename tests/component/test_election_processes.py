@@ -102,7 +102,7 @@ async def test_a_stopped_standby_changes_nothing(three: list[Process], watcher: 
 
 
 async def test_a_blocked_loop_loses_its_lease_to_the_next(three: list[Process], watcher: Replica) -> None:
-    three[0].command("block 3")
+    three[0].command("block 5")
     leads = await three[1].told("leads")
     ended = (await term_of(watcher, leads)).ended
     assert ended is not None
