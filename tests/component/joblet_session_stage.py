@@ -224,6 +224,7 @@ def a_report(fulfilment: Fulfilment, phase: str, base: int, **fields: Any) -> Jo
     for task in fulfilment.tasks:
         attempt = more.get("attempt", task.attempt)
         added = observed.tasks.add(job=task.job, index=task.index, attempt=attempt, phase=phase)
+        added.message = more.get("message", "")
         added.artefacts.extend(more.get("artefacts", ()))
     return JobletMessage(report=report)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.apiserver.joblets.report import MAX_ARTEFACT
+from controlplane.apiserver.joblets.report import MAX_ARTEFACT, MAX_MESSAGE
 from controlplane.store import codec, keys
 from tests.component.joblet_session_stage import PATIENCE_SECONDS, Api, Stage, a_report, staged
 from tests.etcd import Etcd
@@ -172,6 +172,15 @@ async def test_a_malformed_report_is_invalid_and_stores_nothing(
     ack = await talk.report(fulfilment, phase, 0, **fields)
     assert ack.code == "Invalid"
     assert await api.inventory(fulfilment) is None
+
+
+async def test_a_long_message_is_cut_and_the_end_is_stored(stage: Stage, api: Api) -> None:
+    fulfilment = await api.desire()
+    talk = await stage.a_joblet(api)
+    assert (await talk.report(fulfilment, "Failed", 0, message="m" * 100_000)).code == ""
+    found = await api.inventory(fulfilment)
+    assert found is not None
+    assert (found[1].phase, found[1].tasks[0].message) == ("Failed", "m" * MAX_MESSAGE)
 
 
 async def test_reports_go_on_after_one_of_a_value_that_cannot_be_read(stage: Stage, api: Api) -> None:

@@ -27,7 +27,7 @@ class Intake:
         try:
             # A joblet may be newer than this replica.
             report.DiscardUnknownFields()
-            observed = convert.to_model(report.observed, Observed)
+            observed = rules.clipped(convert.to_model(report.observed, Observed))
             rules.check(observed, self._session)
             rules.check_attempts(observed, await self._desired(observed.id))
             await self._check_progress(observed, report.base_revision)

@@ -7,6 +7,8 @@ speaks of the attempts that were placed, and that no phase goes back.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from controlplane.apiserver.joblets.session import Session, name_of
 from controlplane.model import identity, times
 from controlplane.model.errors import (
@@ -32,7 +34,17 @@ MAX_REASON = 256
 MAX_MESSAGE = 4096
 MAX_ARTEFACTS = 100
 MAX_ARTEFACT = 2048
-MAX_REPORT_BYTES = 256 << 10
+MAX_REPORT_BYTES = 512 << 10
+
+
+def clipped(observed: Observed) -> Observed:
+    """With texts for people cut to what is stored of them: a long one must not keep an end from being told."""
+    if not any(len(task.reason) > MAX_REASON or len(task.message) > MAX_MESSAGE for task in observed.tasks):
+        return observed
+    tasks = tuple(
+        replace(task, reason=task.reason[:MAX_REASON], message=task.message[:MAX_MESSAGE]) for task in observed.tasks
+    )
+    return replace(observed, tasks=tasks)
 
 
 def check(observed: Observed, session: Session) -> None:
@@ -54,12 +66,10 @@ def _check_task(task: ObservedTask, path: str) -> None:
     _check_phase(task.phase, f"{path}.phase")
     if task.percent is not None and not 0 <= task.percent <= 100:
         raise Invalid(f"{path}.percent", f"must be between 0 and 100, not {task.percent}")
-    _check_length(task.reason, MAX_REASON, f"{path}.reason")
-    _check_length(task.message, MAX_MESSAGE, f"{path}.message")
     if len(task.artefacts) > MAX_ARTEFACTS:
         raise Invalid(f"{path}.artefacts", f"must not be more than {MAX_ARTEFACTS}")
-    for url in task.artefacts:
-        _check_length(url, MAX_ARTEFACT, f"{path}.artefacts")
+    if any(len(url) > MAX_ARTEFACT for url in task.artefacts):
+        raise Invalid(f"{path}.artefacts", f"must be URLs of at most {MAX_ARTEFACT} characters")
     _check_time(task.started, f"{path}.started")
     _check_time(task.finished, f"{path}.finished")
 
@@ -67,11 +77,6 @@ def _check_task(task: ObservedTask, path: str) -> None:
 def _check_phase(phase: str, path: str) -> None:
     if phase not in _PROGRESS:
         raise Invalid(path, f"must be one of {', '.join(_PROGRESS)}, not {phase[:MAX_REASON]!r}")
-
-
-def _check_length(text: str, most: int, path: str) -> None:
-    if len(text) > most:
-        raise Invalid(path, f"must not be longer than {most} characters")
 
 
 def _check_time(text: str, path: str) -> None:
