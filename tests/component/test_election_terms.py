@@ -182,3 +182,22 @@ async def test_old_term_records_are_pruned_to_the_newest_thousand(etcd: Etcd) ->
 
 def _record(epoch: int) -> bytes:
     return codec.encode(Term(epoch=epoch, id="old", since=""))
+
+
+async def test_a_leader_is_there_again_after_etcd_was_away_longer_than_the_lease(etcd: Etcd) -> None:
+    async with Replica(etcd.endpoint, "a", SHORT).running() as first:
+        leadership = await first.terms.get()
+        async with Replica(etcd.endpoint, "b", SHORT).running() as second:
+            await second.queued()
+            await asyncio.to_thread(etcd.kill)
+            assert await first.ended.get() is leadership
+            await asyncio.to_thread(etcd.restart)
+            again = {asyncio.create_task(replica.terms.get()) for replica in (first, second)}
+            done, waiting = await asyncio.wait(again, return_when=asyncio.FIRST_COMPLETED)
+            for task in waiting:
+                task.cancel()
+            following = done.pop().result()
+            assert following.epoch > leadership.epoch
+            await following.commit([proof("again")])
+            with pytest.raises(errors.Deposed):
+                await first.store.commit_group([proof("late")], fence=leadership.fence)
