@@ -26,7 +26,6 @@ from controlplane.wire.v1 import common_pb2, joblets_pb2, joblets_pb2_grpc, targ
 WELCOME_SECONDS = 2.0
 BACK_OFF_SECONDS = 1.0
 LIVED_SECONDS = 1.0
-OVERDUE_SECONDS = 10.0
 log = structlog.get_logger()
 
 
@@ -105,8 +104,8 @@ class Stream:
         hello = joblets_pb2.Hello()
         hello.CopyFrom(self._hello)
         hello.session, hello.highest_revision = self._session, self._highest_revision
-        await talk.call.write(joblets_pb2.JobletBatch(messages=[joblets_pb2.JobletMessage(hello=hello)]))
         async with asyncio.timeout(WELCOME_SECONDS) as patience:
+            await talk.call.write(joblets_pb2.JobletBatch(messages=[joblets_pb2.JobletMessage(hello=hello)]))
             while True:
                 batch = await talk.call.read()
                 if not isinstance(batch, joblets_pb2.ReplicaBatch):
@@ -171,7 +170,7 @@ class Stream:
 
     def _beat(self, talk: Talk) -> None:
         now = self._clock.monotonic()
-        if self._worker.overdue(now - OVERDUE_SECONDS):
+        if self._worker.overdue(now - talk.overdue_seconds):
             log.warning("a replica does not answer reports, trying the next", target=self._hello.target)
             talk.close()
             return
@@ -222,6 +221,11 @@ class Talk:
         """A third of the lease; never so short that a replica in good health could miss it between two beats."""
         lease = self.welcome.lease_seconds if self.welcome is not None else 0.0
         return max(lease / 3, self.heartbeat_seconds * 1.5)
+
+    @property
+    def overdue_seconds(self) -> float:
+        """How long the answer to a report may take: by then a replica that lives has an answer of some kind."""
+        return max(2.0, 2 * self.welcome.lease_seconds) if self.welcome is not None else 2.0
 
     def close(self) -> None:
         """The call's reader then sees a cancellation, which is not one of its task."""

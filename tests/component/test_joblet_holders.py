@@ -20,6 +20,10 @@ STUBBORN = (
 )
 
 
+# Long enough for a joblet to start again on a busy machine.
+PATIENT_SECONDS = 5.0
+
+
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     stage = Stage(tmp_path, World(lease_seconds=1.5, heartbeat_seconds=0.2))
@@ -43,6 +47,7 @@ def ended_at(stage: Stage) -> float:
 
 
 async def test_a_confirmed_holder_goes_on_beyond_its_lease(stage: Stage) -> None:
+    stage.world.lease_seconds = PATIENT_SECONDS
     await stage.started()
     identity, pid = await a_running_holder(stage)
     first = float((stage.data / "confirmed").read_text().split()[0])
@@ -60,7 +65,7 @@ async def test_a_holder_dies_when_heartbeats_are_no_longer_confirmed(stage: Stag
     assert task.reason == "Lost"
     assert not alive(pid)
     until = float((stage.data / "confirmed").read_text().split()[0])
-    assert until <= ended_at(stage) < until + 2
+    assert until <= ended_at(stage) < until + 5
 
 
 async def test_a_holder_dies_in_time_also_when_its_joblet_is_dead(stage: Stage) -> None:
@@ -70,10 +75,11 @@ async def test_a_holder_dies_in_time_also_when_its_joblet_is_dead(stage: Stage) 
     until = float((stage.data / "confirmed").read_text().split()[0])
     await until_gone(pid)
     await until_file(stage.run(100) / "end.json", "lost")
-    assert until <= ended_at(stage) < until + 2
+    assert until <= ended_at(stage) < until + 5
 
 
 async def test_a_restarted_joblet_keeps_a_holder_alive(stage: Stage) -> None:
+    stage.world.lease_seconds = PATIENT_SECONDS
     joblet = await stage.started()
     _, pid = await a_running_holder(stage)
     await joblet.end()
@@ -116,6 +122,7 @@ async def test_a_holder_waits_for_a_confirmed_session(stage: Stage) -> None:
 
 
 async def test_a_new_holder_waits_until_the_withdrawn_one_is_dead(stage: Stage) -> None:
+    stage.world.lease_seconds = PATIENT_SECONDS
     await stage.started()
     identity, _ = await a_running_holder(stage)
     shim = json.loads((stage.run(100) / "shim.json").read_text())["pid"]

@@ -135,6 +135,20 @@ async def test_whatever_happens_to_a_report_the_chain_goes_on(stage: Stage, answ
     assert stage.records() == [("started", 100), ("ended", 100)]
 
 
+async def test_a_replica_that_never_answers_a_report_is_left(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, World(lease_seconds=1.0, heartbeat_seconds=0.2))
+    await stage.a_replica()
+    try:
+        stage.world.answers = ["deaf"]
+        work = a_fulfilment(1)
+        stage.world.assign(work)
+        await stage.started(driver="simulated")
+        await stage.world.until_phase(work.id, "Succeeded")
+        assert [hello.session for hello in stage.world.hellos] == ["", "session-1"]
+    finally:
+        await stage.close()
+
+
 async def test_what_is_not_found_any_more_is_dropped(stage: Stage) -> None:
     await stage.started(driver="simulated", duration=0.3)
     work = a_fulfilment(1)
