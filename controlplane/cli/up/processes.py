@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GRACE_SECONDS = 5.0
-_SHIM = "joblet/drivers/shim.py"
+_SHIMS = frozenset({"shim.py", "shim.pyc"})
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _shims(joblets: Path) -> list[int]:
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
         except OSError:
             continue
-        is_shim = any(argument.endswith(_SHIM) for argument in arguments)
+        is_shim = any(os.path.basename(argument) in _SHIMS for argument in arguments)
         if is_shim and Path(arguments[-1]).parent == joblets:
             found.append(pid)
     return found
