@@ -31,6 +31,7 @@ from controlplane.store.transaction import Item, Outcome, Value
 _REFERRED = frozenset({"config", "config/jobs", "config/packets", "config/resources", "config/targets"})
 _MOST_RESOLUTIONS = 1000
 _TURN = 100
+_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,21 @@ class Submissions:
         return await self._commit(prepared)
 
     async def submit_all(self, requests: Sequence[OrderRequest]) -> list[Submitted | ControlPlaneError]:
-        """Each order's own result. What is plain travels together; what is not is submitted one by one."""
-        results: dict[int, Submitted | ControlPlaneError] = {}
+        """Each order's own result. What is plain travels together; what is not is submitted on its own."""
+        plain = await self._plain(requests)
+        results = {
+            position: _landed(plain[position], outcome)
+            for position, outcome in zip(plain, await self._written_all(list(plain.values())), strict=True)
+        }
+        doubtful = [position for position in range(len(requests)) if position not in plain]
+        for start in range(0, len(doubtful), _AT_ONCE):
+            some = doubtful[start : start + _AT_ONCE]
+            settled = await asyncio.gather(*(self._settled(requests[position]) for position in some))
+            results.update(zip(some, settled, strict=True))
+        return [results[position] for position in range(len(requests))]
+
+    async def _plain(self, requests: Sequence[OrderRequest]) -> dict[int, Prepared]:
+        """Those that can be decided at once on what this replica knows."""
         plain: dict[int, Prepared] = {}
         for position, request in enumerate(requests):
             if position % _TURN == _TURN - 1:
@@ -84,18 +98,19 @@ class Submissions:
                     known = SnapshotCatalogue(self._deps.cache.snapshot)
                     plain[position] = self.prepare(request, orders.digest_of(request), known)
             except ControlPlaneError:
-                # Submitted on its own below, where a refusal is certain.
+                # Decided on its own, where a refusal is certain.
                 continue
-        outcomes = await self._deps.writer.write_all([prepared.item for prepared in plain.values()])
-        for (position, prepared), outcome in zip(plain.items(), outcomes, strict=True):
-            if isinstance(outcome, OutcomeUnknown):
-                # Again with the identity it has by now, so that it stays one order.
-                outcome = await self._again(prepared.item)
-            results[position] = _landed(prepared, outcome)
-        for position, request in enumerate(requests):
-            if position not in results:
-                results[position] = await self._settled(request)
-        return [results[position] for position in range(len(requests))]
+        return plain
+
+    async def _written_all(self, prepared: Sequence[Prepared]) -> list[Outcome | ControlPlaneError]:
+        outcomes = await self._deps.writer.write_all([one.item for one in prepared])
+        unknown = [at for at, outcome in enumerate(outcomes) if isinstance(outcome, OutcomeUnknown)]
+        if unknown:
+            # Again with the identity that each has by now, so that it stays one order.
+            again = await self._deps.writer.write_all([prepared[at].item for at in unknown])
+            for at, outcome in zip(unknown, again, strict=True):
+                outcomes[at] = outcome
+        return outcomes
 
     async def _settled(self, request: OrderRequest) -> Submitted | ControlPlaneError:
         try:
@@ -156,9 +171,6 @@ class Submissions:
         if isinstance(done, ControlPlaneError):
             raise done
         return done
-
-    async def _again(self, item: Item) -> Outcome | ControlPlaneError:
-        return (await self._deps.writer.write_all([item]))[0]
 
     async def _written(self, item: Item) -> Outcome:
         try:

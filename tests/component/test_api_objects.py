@@ -150,7 +150,7 @@ async def test_amounts_that_are_none_are_refused(api: Api, amount: float) -> Non
 
 async def test_a_field_that_nobody_knows_is_refused(api: Api) -> None:
     raw = a_job("render").SerializeToString() + b"\xfa\x3f\x01x"
-    call = api.channel.unary_unary(
+    call: Any = api.channel.unary_unary(
         "/controlplane.v1.Jobs/Create", request_serializer=None, response_deserializer=jobs_pb2.JobResponse.FromString
     )
     assert isinstance(await refusal(call(raw)), errors.Invalid)
