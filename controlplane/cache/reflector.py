@@ -12,6 +12,7 @@ import hashlib
 import heapq
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import structlog
@@ -103,8 +104,9 @@ class Cache:
         while True:
             try:
                 await self._relist()
-                async for batch in watch(self._store.channels, keys.ROOT, self._revision + 1, self._hear):
-                    self._apply(batch.changes, batch.revision)
+                async with aclosing(watch(self._store.channels, keys.ROOT, self._revision + 1, self._hear)) as batches:
+                    async for batch in batches:
+                        self._apply(batch.changes, batch.revision)
             except Compacted:
                 log.warning("history is compacted, listing again", revision=self._revision)
             except Unavailable as error:

@@ -24,7 +24,7 @@ from controlplane.model.fulfilment import Fulfilment, Observed
 from controlplane.model.lifecycle import TargetPhase
 from controlplane.model.quantity import Number
 from controlplane.model.settings import Settings
-from controlplane.model.target import Target, TargetStatus
+from controlplane.model.target import Live, Target, TargetStatus
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.transaction import Item, delete, mod_is, put
@@ -42,6 +42,7 @@ class Targets:
         self._clock = clock
         self._gone_since: dict[str, float] = {}
         self._written: dict[str, float] = {}
+        self._stop_within: dict[str, Number] = {}
 
     def every_key(self) -> Iterable[str]:
         snapshot = self._ledgers.cache.snapshot
@@ -54,9 +55,9 @@ class Targets:
         snapshot = self._ledgers.cache.snapshot
         entry = snapshot.get("config/targets", key)
         target = entry.sound(Target) if entry is not None else None
-        live = snapshot.get("inventory", key, keys.LIVE) is not None
-        settings = settings_of(snapshot)
-        left = self._grace_left(key, live=live, settings=settings)
+        session = snapshot.get("inventory", key, keys.LIVE)
+        live = session is not None
+        left = self._grace_left(key, session.sound(Live) if session is not None else None, settings_of(snapshot))
         before = self._stored(key)
         phase = phase_of(target, live=live, grace_left=left, before=before.phase if before else None)
         again = await self._report(key, target, phase, before)
@@ -66,12 +67,15 @@ class Targets:
             return Again(after_seconds=left)
         return again
 
-    def _grace_left(self, key: str, *, live: bool, settings: Settings) -> float:
-        if live:
+    def _grace_left(self, key: str, live: Live | None, settings: Settings) -> float:
+        """How long its work stays its own; not less than its joblet was promised for stopping holders."""
+        if live is not None:
             self._gone_since.pop(key, None)
+            self._stop_within[key] = live.stop_within
             return float(settings.target_grace)
         now = self._clock.monotonic()
-        return self._gone_since.setdefault(key, now) + max(settings.target_grace, settings.kill_grace) - now
+        grace = max(settings.target_grace, settings.kill_grace, self._stop_within.get(key, 0))
+        return self._gone_since.setdefault(key, now) + grace - now
 
     async def _report(
         self, key: str, target: Target | None, phase: TargetPhase, before: TargetStatus | None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
 
 import grpc
 from aetcd import rpc
@@ -42,15 +43,19 @@ class Renewals:
     async def run(self) -> None:
         while True:
             channel = self._channels.current()
+            call = rpc.LeaseStub(channel).LeaseKeepAlive()
+            asking = asyncio.create_task(self._ask(call, self._outbox))
             try:
-                call = rpc.LeaseStub(channel).LeaseKeepAlive(self._requests(self._outbox))
-                async for answer in call:
+                while (answer := await call.read()) is not grpc.aio.EOF:
                     self._answered(answer.ID, answer.TTL > 0)
+                self._fail("etcd ended the stream of renewals")
             except grpc.aio.AioRpcError as error:
                 self._channels.leave(channel)
                 self._fail(str(translate(error, applies=False)))
-            else:
-                self._fail("etcd ended the stream of renewals")
+            finally:
+                asking.cancel()
+                call.cancel()
+                await asyncio.wait({asking})
             await asyncio.sleep(0.05)
 
     def _answered(self, lease: int, alive: bool) -> None:
@@ -72,9 +77,10 @@ class Renewals:
                 future.set_exception(errors.Unavailable(why))
 
     @staticmethod
-    async def _requests(outbox: asyncio.Queue[int]) -> AsyncIterator[rpc.LeaseKeepAliveRequest]:
-        while True:
-            yield rpc.LeaseKeepAliveRequest(ID=await outbox.get())
+    async def _ask(call: Any, outbox: asyncio.Queue[int]) -> None:
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader hears of it too, and acts
+            while True:
+                await call.write(rpc.LeaseKeepAliveRequest(ID=await outbox.get()))
 
 
 class BlockingLease:

@@ -8,7 +8,8 @@ that stays silent although it was asked for a sign of life is left for the next 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import grpc
@@ -43,7 +44,7 @@ class Batch:
 
 async def watch(
     channels: Channels, prefix: str, from_revision: int, heard: Callable[[], None] = lambda: None
-) -> AsyncIterator[Batch]:
+) -> AsyncGenerator[Batch, None]:
     """Endless; raises Compacted when `from_revision` or the place to resume at is gone: relist.
 
     `heard` is called for every sign of life of the stream, also when nothing changes.
@@ -52,9 +53,10 @@ async def watch(
     while True:
         channel = channels.current()
         try:
-            async for batch in _stream(channel, prefix, following, heard):
-                following = batch.revision + 1
-                yield batch
+            async with aclosing(_stream(channel, prefix, following, heard)) as stream:
+                async for batch in stream:
+                    following = batch.revision + 1
+                    yield batch
         except grpc.aio.AioRpcError as error:
             translated = translate(error, applies=False)
             if isinstance(translated, Compacted):
@@ -67,7 +69,7 @@ async def watch(
 
 async def _stream(
     channel: grpc.aio.Channel, prefix: str, from_revision: int, heard: Callable[[], None]
-) -> AsyncIterator[Batch]:
+) -> AsyncGenerator[Batch, None]:
     call = rpc.WatchStub(channel).Watch()
     try:
         create = rpc.WatchCreateRequest(
@@ -109,7 +111,10 @@ async def _next(call: grpc.aio.StreamStreamCall[rpc.WatchRequest, rpc.WatchRespo
         raise Unavailable("the watch stream stayed silent")
     finally:
         if not reading.done():
-            reading.cancel()
+            call.cancel()
+            await asyncio.wait({reading})
+        if reading.done() and not reading.cancelled():
+            reading.exception()
 
 
 def _change(event: rpc.Event) -> Change:
