@@ -67,8 +67,12 @@ class Orders:
             self._notes.append(f"{old} acknowledged orders are older than the clean-up time")
 
     def missing(self, identities: Iterable[str]) -> int:
-        """How many of these orders history does not know."""
-        return sum(name not in self._orders for name in identities)
+        """How many of these orders were never there, or went before they were final."""
+        return sum(self._is_missing(name) for name in identities)
+
+    def _is_missing(self, name: str) -> bool:
+        known = self._orders.get(name)
+        return known is None or (known.gone and name not in self._final)
 
     def _follow(self, event: Event) -> None:
         if event.tree == "status/orders" and isinstance(event.object, OrderStatus):

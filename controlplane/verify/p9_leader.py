@@ -43,13 +43,18 @@ class Leader:
                 self._append(event, event.object)
 
     @property
+    def stands(self) -> bool:
+        """Whether anybody wants to lead."""
+        return bool(self._candidates)
+
+    @property
     def leads(self) -> bool:
         """Whether the first candidate has put its term on record."""
         return min(self._candidates.values(), default=0) in self._terms
 
     def verdict(self, *, expected: bool = True) -> Verdict:
         """`expected`: replicas are known to run, so that somebody has to lead."""
-        if not self.leads and not self._candidates and not expected:
+        if not self.leads and not self.stands and not expected:
             return unknown("P9", "no replica stands for election")
         if not self.leads:
             first = min(self._candidates, key=lambda key: self._candidates[key], default=keys.ELECTION)

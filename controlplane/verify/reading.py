@@ -100,7 +100,7 @@ async def _batches(store: Store, span: Span) -> AsyncIterator[Batch]:
         if waiting is not None:
             waiting.cancel()
             await asyncio.wait({waiting})
-        await batches.aclose()  # type: ignore[attr-defined]
+        await batches.aclose()
 
 
 async def _newest(store: Store, revision: int) -> int:

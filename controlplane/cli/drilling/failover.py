@@ -1,0 +1,107 @@
+"""The drill itself: load, then faults one after the other, then the wait for every order's end, then the account."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from controlplane.aio.clock import SystemClock
+from controlplane.cli import evidence
+from controlplane.cli.drilling import account
+from controlplane.cli.drilling.faults import Faults
+from controlplane.cli.drilling.observer import Observer
+from controlplane.cli.drilling.offer import Offer
+from controlplane.cli.progress import Bar
+from controlplane.cli.whereabouts import Whereabouts
+from controlplane.model.errors import ControlPlaneError, Unavailable
+from controlplane.settings import ReplicaSettings
+from controlplane.store.channel import EtcdOptions
+from controlplane.store.kv import Store
+from controlplane.verify import reading
+from controlplane.verify.checks import Checks
+
+_RAMP_SECONDS = 60.0
+_STUCK_SECONDS = 60.0
+_TTLS_STOPPED = 3
+
+
+class Drill:
+    """On one running `up`, for one run."""
+
+    def __init__(self, where: Whereabouts, rate: float, record: Path, bar: Bar) -> None:
+        etcd = tuple(where.up()["etcd"])
+        stop_seconds = _TTLS_STOPPED * ReplicaSettings(etcd=etcd).ttl
+        clock = SystemClock()
+        self._where = where
+        self._bar = bar
+        self._store = Store(EtcdOptions(etcd), clock)
+        self._observer = Observer(self._store, clock)
+        self._offer = Offer(where.current, rate, record, clock)
+        self._faults = Faults(where, self._observer, clock, stop_seconds=stop_seconds)
+
+    async def run(self, kills: int, number: signal.Signals) -> dict[str, Any]:
+        """Ends when every acknowledged order is final, or nothing moves any more."""
+        try:
+            async with asyncio.TaskGroup() as background:
+                watching = background.create_task(self._observer.run())
+                offering = background.create_task(self._offer.run())
+                await self._ramp_up()
+                seconds = await self._strike(kills, number)
+                self._offer.stop()
+                await offering
+                await self._all_final()
+                watching.cancel()
+            return await self._account(seconds)
+        except* ControlPlaneError as failed:
+            raise _first(failed) from None
+        finally:
+            await self._store.close()
+
+    async def _ramp_up(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._offer.reached.wait(), _RAMP_SECONDS)
+        if not self._offer.reached.is_set():
+            rate = self._offer.reached_rate
+            raise Unavailable(f"the offered rate was never reached, only {rate:.1f} orders/s: nothing was killed")
+
+    async def _strike(self, kills: int, number: signal.Signals) -> list[float]:
+        """Ends early when the system does not come back: that is an answer, not an accident."""
+        seconds: list[float] = []
+        for count in range(1, kills + 1):
+            try:
+                last = await self._faults.strike(number)
+            except Unavailable as error:
+                self._bar.say(f"{count}/{kills} {number.name}: {error}")
+                break
+            seconds.append(last.seconds)
+            self._bar.at(count)
+            self._bar.say(f"{count}/{kills} {number.name} {last.replica}: next cycle after {last.seconds:.3f} s")
+        return seconds
+
+    async def _all_final(self) -> None:
+        """Gives up when nothing ended for a while; the answer says then what is missing."""
+        wanted = set(self._offer.acknowledged)
+        while left := len(wanted - self._observer.ends.keys()):
+            self._bar.at(len(wanted) - left, len(wanted), "orders final")
+            if not await self._observer.ended_more(_STUCK_SECONDS):
+                self._bar.say(f"{left} orders are not final, and nothing ended for {_STUCK_SECONDS:g} s")
+                return
+
+    async def _account(self, seconds: list[float]) -> dict[str, Any]:
+        _, checks = await reading.read(self._store, Checks)
+        assert self._where.data_dir is not None
+        for line in evidence.joblet_records(self._where.data_dir):
+            checks.attempts.record(line)
+        load = account.Load(self._offer.rate, self._offer.reached_rate, self._offer.acknowledged)
+        return account.answer(seconds, load, self._observer.ends, checks)
+
+
+def _first(failed: BaseExceptionGroup[ControlPlaneError]) -> ControlPlaneError:
+    error: BaseException = failed
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, ControlPlaneError)
+    return error
