@@ -8,7 +8,7 @@ The limits of etcd are checked before anything is sent, and nothing is ever spli
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from aetcd import rpc
@@ -81,23 +81,35 @@ class Item:
     compares: tuple[Compare, ...] = ()
     then: tuple[Operation, ...] = ()
     otherwise: tuple[Operation, ...] = ()
+    _measure: tuple[int, frozenset[bytes]] | None = field(default=None, init=False, compare=False, repr=False)
 
     def weight(self) -> int:
         """The most operations that one of its branches or its compares hold."""
         return max(len(self.compares), len(self.then), len(self.otherwise))
 
     def size(self) -> int:
-        return sum(int(operation.ByteSize()) for operation in self.then) + 64 * len(self.compares)
+        return self._measured()[0]
 
-    def written(self) -> set[bytes]:
+    def written(self) -> frozenset[bytes]:
         """The keys that it may put or delete, for telling apart items that cannot share a transaction."""
+        return self._measured()[1]
+
+    def _measured(self) -> tuple[int, frozenset[bytes]]:
+        """Asked several times on its way into a group, measured once."""
+        if self._measure is None:
+            size = sum(int(operation.ByteSize()) for operation in self.then) + 64 * len(self.compares)
+            object.__setattr__(self, "_measure", (size, self._keys()))
+        assert self._measure is not None
+        return self._measure
+
+    def _keys(self) -> frozenset[bytes]:
         keys: set[bytes] = set()
         for operation in (*self.then, *self.otherwise):
             if operation.HasField("request_put"):
                 keys.add(operation.request_put.key)
             elif operation.HasField("request_delete_range"):
                 keys.add(operation.request_delete_range.key)
-        return keys
+        return frozenset(keys)
 
 
 @dataclass(frozen=True, slots=True)
