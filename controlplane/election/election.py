@@ -52,6 +52,7 @@ class Election:
         self._ticks = 0
         self._held: set[int] = set()
         self._left_over: set[int] = set()
+        self._revoking: set[asyncio.Task[bool]] = set()
         self._leadership: Leadership | None = None
         self._pulse: PulseServer | None = None
 
@@ -84,10 +85,10 @@ class Election:
                 for helper in helpers:
                     if helper.done():
                         helper.result()
-                await self._stand(pulse, lead)
+                await self._stand(lead)
         finally:
-            for helper in helpers:
-                await cancel(helper)
+            for task in (*helpers, *self._revoking):
+                await cancel(task)
             pulse.stop(timeout=_STOP_SECONDS)
 
     async def _tick(self) -> None:
@@ -111,7 +112,7 @@ class Election:
         if leadership is not None and pulse is not None:
             pulse.leave(leadership.epoch)
 
-    async def _stand(self, pulse: PulseServer, lead: Lead) -> None:
+    async def _stand(self, lead: Lead) -> None:
         """One candidacy, from its lease to the end of its term."""
         keeper = LeaseKeeper(
             self._store.channels.options,
@@ -159,7 +160,9 @@ class Election:
         except TimeoutError:
             # A place in the queue that its holder cannot see would hold up everybody behind it.
             raise Deposed("the view does not show the own candidate key") from None
-        pursuit = Pursuit(self._store, self._view, self._settings, self._clock, self._trust)
+        pursuit = Pursuit(
+            self._store, self._view, self._settings, self._clock, trust=self._trust, revoking=self._revoking
+        )
         try:
             return await pursuit.turn(seat, self._candidate.incarnation)
         finally:
@@ -182,21 +185,28 @@ class Election:
         stop_seconds: float | None = _STOP_SECONDS
         try:
             await asyncio.wait({work, guard}, return_when=asyncio.FIRST_COMPLETED)
+            if guard.done():
+                guard.result()
+            # The next candidacy must wait for this term's work; an election that is told to end must not for ever.
             stop_seconds = None
         finally:
-            by_itself = work.done()
-            leadership.demote("finished" if by_itself else "cancelled")
+            leadership.demote("finished" if work.done() else "cancelled")
             keeper.stop()
-            self._say_goodbye()
-            work.cancel()
             await cancel(guard)
-            await self._give_back(own.lease)
-            await asyncio.wait({work}, timeout=stop_seconds)
-            self._leadership = None
-            leadership.over.set()
-            _report(leadership, work)
-        if by_itself and leadership.why == "finished":
+            await self._hand_over(leadership, work, own.lease, stop_seconds)
+        if leadership.why == "finished":
             await self._clock.sleep(_AGAIN_SECONDS)
+
+    async def _hand_over(
+        self, leadership: Leadership, work: asyncio.Task[None], lease: int, stop_seconds: float | None
+    ) -> None:
+        self._say_goodbye()
+        work.cancel()
+        await self._give_back(lease)
+        await asyncio.wait({work}, timeout=stop_seconds)
+        self._leadership = None
+        leadership.over.set()
+        _report(leadership, work)
 
     async def _term(self, leadership: Leadership, ended: TermEnd, lead: Lead) -> None:
         """The record first; the caller's work begins when the own view shows it."""

@@ -29,9 +29,21 @@ _GOODBYE_SECONDS = 0.005
 
 
 class Pursuit:
-    """One candidate's wait. `close` must be awaited when it is over."""
+    """One candidate's wait. `close` must be awaited when it is over.
 
-    def __init__(self, store: Store, view: View, settings: ElectionSettings, clock: Clock, trust: Trust) -> None:
+    Leases of dead leaders are revoked behind the candidate's back, in tasks that outlive it: nobody waits for them.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        view: View,
+        settings: ElectionSettings,
+        clock: Clock,
+        *,
+        trust: Trust,
+        revoking: set[asyncio.Task[bool]],
+    ) -> None:
         self._store = store
         self._view = view
         self._settings = settings
@@ -39,7 +51,7 @@ class Pursuit:
         self._trust = trust
         self._epoch = 0
         self._following: asyncio.Task[TermEnd] | None = None
-        self._revoking: set[asyncio.Task[bool]] = set()
+        self._revoking = revoking
 
     async def turn(self, seat: Seat, incarnation: str) -> tuple[CandidateEntry, TermEnd]:
         """The own entry once it is first, and how the term before it ended. Deposed when the own key is gone."""
@@ -56,8 +68,6 @@ class Pursuit:
     async def close(self) -> None:
         if self._following is not None:
             await cancel(self._following)
-        if self._revoking:
-            await asyncio.wait(self._revoking)
 
     def _follow(self, leader: CandidateEntry, incarnation: str) -> None:
         if self._following is not None and self._epoch == leader.create_revision:
