@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from controlplane.joblet.drivers.leftovers import kill_marked
 from controlplane.joblet.settings import JobletSettings
 from tests.component.joblet_replica import ORDER, Replica, World
 
@@ -75,6 +76,8 @@ class Stage:
                 await joblet.end()
         for shim in self.data.glob("runs/*/shim.json"):
             kill_if_alive(json.loads(shim.read_text())["pid"])
+            while kill_marked(f"CONTROLPLANE_PROGRESS={shim.parent / 'progress'}"):
+                await asyncio.sleep(0.01)
         for replica in self.replicas:
             await replica.stop()
 
@@ -87,7 +90,7 @@ class Stage:
 
 
 def kill_if_alive(pid: int) -> None:
-    """The shim of a test that failed; its command dies with it."""
+    """The shim of a test that failed, or that ended while its command ran."""
     try:
         if b"shim" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
