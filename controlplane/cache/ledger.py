@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from controlplane.model import quantity
-from controlplane.model.errors import Broken, Invalid
+from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, Observed
 from controlplane.model.order import Counts, Order, Resolved
+from controlplane.model.quantity import sane
 
 FRESH, LIVE, RETRY, SUCCEEDED, FAILED, CANCELLED, HELD, ORPHAN = range(8)
 _AFTER = {"done": SUCCEEDED, "fail": FAILED, "cancel": CANCELLED, "retry": RETRY, "hold": HELD}
@@ -218,9 +218,5 @@ def _check(resolved: Resolved) -> None:
         raise Broken("two jobs of the order have one name")
     if any(job.count < 0 for job in resolved.jobs) or resolved.task_count() > MAX_TASKS:
         raise Broken(f"an order has 0 to {MAX_TASKS} tasks")
-    try:
-        for job in resolved.jobs:
-            for name, amount in (job.job.requests or {}).items():
-                quantity.check(amount, f"requests.{name}")
-    except Invalid as refusal:
-        raise Broken(str(refusal)) from None
+    if not all(sane(job.job.requests or {}) for job in resolved.jobs):
+        raise Broken("a job of the order requests what is no amount")

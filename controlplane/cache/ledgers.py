@@ -19,7 +19,7 @@ from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Ended, Fulfilment, Observed
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Order, OrderStatus, Resolved
-from controlplane.model.quantity import Number
+from controlplane.model.quantity import Number, sane
 from controlplane.store import codec, keys
 
 log = structlog.get_logger(__name__)
@@ -185,6 +185,8 @@ class Ledgers:
         fulfilment = delta.new.object(Fulfilment)
         if (fulfilment.target, fulfilment.id) != delta.parts:
             raise Broken(f"the fulfilment under this key is {fulfilment.id} on {fulfilment.target}")
+        if not sane(fulfilment.requests):
+            raise Broken("the fulfilment requests what is no amount")
         touched.orders.add(fulfilment.order)
         self.targets.setdefault(target, TargetLedger()).add(fulfilment)
         ledger = self.orders.get(fulfilment.order)

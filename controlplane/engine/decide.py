@@ -117,21 +117,22 @@ class _Room:
 def decide(world: World, queues: Iterable[Queue], budget: int) -> Decision:
     """Which waiting tasks go where, at most `budget` of them, and how many of the rest wait for which reason."""
     room = _Room(world)
-    order: list[tuple[int, str, int, Group, Iterator[Group], Queue]] = []
+    # The job's name settles ties, so that a decision does not depend on how the queues came to be.
+    order: list[tuple[int, str, str, int, Group, Iterator[Group], Queue]] = []
     considered = 0
     for at, queue in enumerate(queues):
         groups = iter(queue.groups)
         head = next(groups, None)
         considered += queue.tasks
         if head is not None:
-            order.append((-queue.priority, head.order, at, head, groups, queue))
+            order.append((-queue.priority, head.order, head.job, at, head, groups, queue))
     heapq.heapify(order)
     placements: list[Placement] = []
     refused: Counter[str] = Counter()
     placed_of: Counter[int] = Counter()
     stuck: set[Signature] = set()
     while order and budget > 0:
-        priority, _, at, group, groups, queue = heapq.heappop(order)
+        priority, _, _, at, group, groups, queue = heapq.heappop(order)
         done = 0
         if queue.signature not in stuck:
             done = _place(room, queue.signature, group, budget, placements)
@@ -146,8 +147,8 @@ def decide(world: World, queues: Iterable[Queue], budget: int) -> Decision:
             continue
         head = group if done < group.count else next(groups, None)
         if head is not None:
-            heapq.heappush(order, (priority, head.order, at, head, groups, queue))
-    for _, _, at, _, _, queue in order:
+            heapq.heappush(order, (priority, head.order, head.job, at, head, groups, queue))
+    for _, _, _, at, _, _, queue in order:
         if queue.tasks > placed_of[at]:
             refused[verdict.QUEUED] += queue.tasks - placed_of[at]
     return Decision(tuple(placements), considered, dict(refused))

@@ -10,7 +10,7 @@ from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model.fulfilment import Claim
 from controlplane.model.job import Job
-from controlplane.model.quantity import Number, whole
+from controlplane.model.quantity import Number, sane, whole
 from controlplane.model.target import Live, Target, TargetStatus
 from controlplane.store import keys
 
@@ -68,6 +68,8 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
     live_entry = snapshot.get("inventory", name, keys.LIVE)
     live = live_entry.sound(Live) if live_entry is not None else None
     capacity = capacity_of(target, live)
+    if not sane(capacity):
+        return None
     ledger = ledgers.target(name)
     slots = None if target.max_fulfilments is None else max(0, target.max_fulfilments - len(ledger.fulfilments))
     phase = status.phase if status is not None else "Provisioning"

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 from controlplane.model.errors import Invalid
 
 Number = int | float
+
+MOST = 2**60
 
 _QUANTITY = re.compile(
     # No more digits than any amount needs, so that every match is a finite number.
@@ -39,10 +42,15 @@ def check(number: Number, field: str) -> Number:
     if isinstance(number, float) and not math.isfinite(number):
         raise Invalid(field, f"must be a finite number, not {number}")
     if number < 0:
-        raise Invalid(field, f"must not be negative, but is {max(number, -(2**60))}")
-    if number > 2**60:
+        raise Invalid(field, f"must not be negative, but is {max(number, -MOST)}")
+    if number > MOST:
         raise Invalid(field, "must not be above 2^60")
     return whole(number)
+
+
+def sane(amounts: Mapping[str, Number]) -> bool:
+    """Whether all of them can be amounts of something; what was admitted is, what somebody put into etcd may not be."""
+    return all(0 <= amount <= MOST for amount in amounts.values())
 
 
 def parse(text: object, field: str) -> Number:

@@ -84,6 +84,15 @@ def test_a_placement_under_another_key_than_its_own_counts_for_nothing(place: st
     assert stage.counts == Counts(pending=2, placed=1)
 
 
+def test_a_placement_with_an_amount_that_is_none_counts_for_nothing() -> None:
+    stage = Stage()
+    for amount in (-1, 10**400):
+        stray = a_fulfilment(stage.order.id).task(1).requesting(cpu=amount)
+        stage.write(keys.desired("t1", stray.identity), stray.build())
+    assert len(stage.told.ledgers.poisoned) == 2
+    assert stage.used == {"cpu": 1}
+
+
 def test_an_order_under_another_key_than_its_own_is_not_scheduled() -> None:
     stage = Stage()
     stage.write(keys.order("01ARYZ6S41TSV4RRFFQ69G5FAV"), stage.order)

@@ -1,0 +1,52 @@
+"""One verdict per target: the first reason that stands in the way, and of all targets the nearest miss."""
+
+from __future__ import annotations
+
+import pytest
+
+from controlplane.engine import verdict
+from controlplane.engine.world import Signature, TargetRow, World
+from tests.builders import a_row, a_signature, a_world
+
+
+@pytest.mark.parametrize(
+    ("signature", "row", "refusal"),
+    [
+        (a_signature(cpu=1), a_row("t", cpu=1), None),
+        (a_signature(cpu=1, policy="strict:t"), a_row("t", cpu=1), None),
+        (a_signature(cpu=1, policy="strict:other"), a_row("t", cpu=1), "TargetPolicy"),
+        (a_signature(cpu=1, drivers=("kubernetes",)), a_row("t", cpu=1), "DriverUnsupported"),
+        (a_signature(cpu=1, drivers=("kubernetes", "process")), a_row("t", cpu=1), None),
+        (a_signature(cpu=1), a_row("t", ready=False, cpu=1), "TargetNotReady"),
+        (a_signature(cpu=2), a_row("t", cpu=1), "InsufficientCapacity"),
+        (a_signature(gpu=1), a_row("t", cpu=1), "InsufficientCapacity"),
+        (a_signature(gpu=0, cpu=1), a_row("t", cpu=1), None),
+        (a_signature(cpu=1), a_row("t", slots=0, cpu=1), "TargetFull"),
+        (a_signature(cpu=1), a_row("t", cpu=-3), "InsufficientCapacity"),
+    ],
+)
+def test_a_target_says_why_it_does_not_take_a_task(signature: Signature, row: TargetRow, refusal: str | None) -> None:
+    assert verdict.refusal(signature, row) == refusal
+
+
+@pytest.mark.parametrize(
+    ("world", "reason"),
+    [
+        (a_world(), "NoTargets"),
+        (a_world(a_row("t", ready=False, cpu=4)), "TargetNotReady"),
+        (a_world(a_row("t", ready=False, cpu=4), a_row("u", cpu=1)), "InsufficientCapacity"),
+        (a_world(a_row("t", slots=0, cpu=4), a_row("u", cpu=1)), "TargetFull"),
+        (a_world(a_row("t", cpu=4), a_row("u", cpu=1)), "Queued"),
+        (a_world(a_row("t", cpu=4), held=("x",)), "ResourceHeld"),
+        (a_world(held=("x",)), "ResourceHeld"),
+    ],
+)
+def test_the_reason_of_a_group_is_the_nearest_miss(world: World, reason: str) -> None:
+    assert verdict.reason(a_signature(cpu=2, unique=("x",)), world) == reason
+
+
+def test_room_is_bounded_by_the_scarcest_quantity_and_by_slots() -> None:
+    signature = a_signature(cpu=1, memory=2)
+    assert verdict.room(signature, {"cpu": 10, "memory": 7}, None) == 3
+    assert verdict.room(signature, {"cpu": 10, "memory": 7}, 2) == 2
+    assert verdict.room(signature, {"cpu": 10}, None) == 0
