@@ -29,7 +29,7 @@ from controlplane.store.transaction import Item, Outcome, Value
 
 # What a resolution depends on.
 _REFERRED = frozenset({"config", "config/jobs", "config/packets", "config/resources", "config/targets"})
-_MOST_RESOLUTIONS = 1000
+_MOST_RESOLUTIONS = 200
 _TURN = 100
 _AT_ONCE = 50
 

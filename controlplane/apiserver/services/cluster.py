@@ -16,6 +16,7 @@ from controlplane.apiserver.reading import fresh
 from controlplane.apiserver.services.answers import warned
 from controlplane.apiserver.services.requests import wish_in
 from controlplane.apiserver.settings_store import SettingsStore
+from controlplane.apiserver.views.key_count import KeyCount
 from controlplane.apiserver.views.leadership import TermView
 from controlplane.apiserver.watching import following, watch
 from controlplane.cache.reflector import Delta
@@ -37,6 +38,7 @@ class Cluster:
         self._applying = applying
         self._settings = SettingsStore(deps)
         self._terms = TermView()
+        self._count = KeyCount(deps.cache)
 
     @answered
     async def Status(self, _request: Any, _context: Context) -> Any:
@@ -49,7 +51,7 @@ class Cluster:
             replicas=self._replicas(),
             orders=snapshot.count("config/orders"),
             targets=snapshot.count("config/targets"),
-            keys=sum(1 for _ in snapshot.everything()),
+            keys=self._count.keys,
             poisoned=len(self._deps.ledgers.poisoned),
             repaired=self._deps.cache.repaired,
         )

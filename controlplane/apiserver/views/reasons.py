@@ -6,7 +6,7 @@ from controlplane.aio.clock import Clock
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.engine import reasons, world
-from controlplane.engine.world import World
+from controlplane.engine.world import Signature, World
 from controlplane.model import times
 from controlplane.model.order import Reason
 
@@ -20,10 +20,12 @@ class Reasons:
         self._clock = clock
         self._world: World | None = None
         self._looked_at = 0.0
+        self._judged: dict[Signature, str] = {}
 
     def of(self, ledger: OrderLedger, min_revision: int = 0) -> tuple[Reason, ...]:
         """One reason for every pending task, on a world that contains the revision."""
-        return reasons.of_order(self._look(min_revision), ledger, times.show(self._clock.wall()))
+        world_now = self._look(min_revision)
+        return reasons.of_order(world_now, ledger, times.show(self._clock.wall()), self._judged)
 
     def _look(self, min_revision: int) -> World:
         now = self._clock.monotonic()
@@ -34,4 +36,5 @@ class Reasons:
         if seen is None:
             seen = self._world = world.look(self._ledgers)
             self._looked_at = now
+            self._judged = {}
         return seen
