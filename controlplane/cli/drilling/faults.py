@@ -20,8 +20,8 @@ from controlplane.model.errors import ControlPlaneError, Unavailable
 
 _NEXT_SECONDS = 60.0
 _BACK_SECONDS = 60.0
-_LOOK_SECONDS = 0.02
-_PROBE = Patience(connect_seconds=0.5, attempt_seconds=1.0, total_seconds=0.0)
+_LOOK_SECONDS = 0.05
+_PROBE = Patience(connect_seconds=2.0, attempt_seconds=5.0, total_seconds=0.0)
 
 
 @dataclass(frozen=True, slots=True)

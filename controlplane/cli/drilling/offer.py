@@ -1,4 +1,4 @@
-"""A steady offer of small orders: one every 1/rate seconds, whatever became of the ones before.
+"""A steady offer of small orders: one every 1/rate seconds, however long the ones before take.
 
 Each order carries its identity from the start and is repeated until a replica acknowledges it. What was acknowledged
 goes into a file at once, so that nothing the client was told is forgotten with the client.
@@ -25,7 +25,9 @@ from controlplane.wire.v1 import orders_pb2
 
 # Little of the targets' room: the load is on the control plane.
 _JOB = Job(command=("true",), requests={"cpu": 0.1}, drivers=("process",))
-_PATIENCE = Patience(connect_seconds=1.0, attempt_seconds=1.0, total_seconds=5.0)
+_PATIENCE = Patience(connect_seconds=1.0, attempt_seconds=3.0, total_seconds=10.0)
+# A system that is this far behind is not helped by more; the reached rate will tell.
+_BEHIND_SECONDS = 10.0
 _GIVE_UP_SECONDS = 60.0
 ENOUGH = 0.9
 
@@ -41,6 +43,7 @@ class Offer:
         self._lately: deque[float] = deque()
         self._began = 0.0
         self._stopped: tuple[float, int] | None = None
+        self._on_the_way = 0
         self._stop = asyncio.Event()
         self.reached = asyncio.Event()
         self.acknowledged: list[str] = []
@@ -53,7 +56,8 @@ class Offer:
             with self._record.open("w", encoding="ascii") as record:
                 async with asyncio.TaskGroup() as sending:
                     while not self._stop.is_set():
-                        sending.create_task(self._submit(self._clients[number % len(self._clients)], record))
+                        if self._on_the_way < self.rate * _BEHIND_SECONDS:
+                            sending.create_task(self._submit(self._clients[number % len(self._clients)], record))
                         number += 1
                         due = self._began + number / self.rate
                         await self._clock.sleep(max(0.0, due - self._clock.monotonic()))
@@ -76,6 +80,7 @@ class Offer:
         order = OrderRequest(id=name, packet=Packet(jobs=(PacketJob(job=_JOB, count=1),)), owner="drill")
         message = convert.to_wire(order, orders_pb2.Order)
         give_up = self._clock.monotonic() + _GIVE_UP_SECONDS
+        self._on_the_way += 1
         while True:
             try:
                 await client.orders.submit(message)
@@ -89,6 +94,7 @@ class Offer:
 
     def _acknowledge(self, name: str) -> None:
         now = self._clock.monotonic()
+        self._on_the_way -= 1
         self.acknowledged.append(name)
         self._lately.append(now)
         while self._lately[0] < now - 1.0:
