@@ -25,10 +25,16 @@ def welcome(layout: Layout, plan: Plan) -> str:
     tries = (
         f"{_command('cpctl')} run{where} --count 3 -- sh -c 'echo hello from $CONTROLPLANE_TARGET'",
         f"{_command('cpctl')} leader --watch{where}",
-        f"etcdctl --endpoints {plan.etcd_url} get --prefix /controlplane/ --keys-only",
+        f"{_etcdctl(plan)} --endpoints {plan.etcd_url} get --prefix /controlplane/ --keys-only",
     )
     lines = ["The control plane is up.", *(f"  {name:<8} {text}" for name, text in rows.items()), "Try:"]
     return "\n".join([*lines, *(f"  {text}" for text in tries)])
+
+
+def _etcdctl(plan: Plan) -> str:
+    """The one that came with the etcd in use, unless the shell finds one."""
+    beside = Path(plan.etcd.argv[0]).with_name("etcdctl")
+    return str(beside) if beside.exists() and not shutil.which("etcdctl") else "etcdctl"
 
 
 def _command(name: str) -> str:
