@@ -19,6 +19,7 @@ from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, Operation, absent, put
 
 _PUTS_AN_ITEM = 25
+_BYTES_AN_ITEM = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Binder:
     def items(self, placements: Sequence[Placement], stamp: Stamp) -> Iterator[Item]:
         """Items that may be committed independently of each other; those with claims hold one fulfilment each."""
         plain: list[Operation] = []
+        size = 0
         tasks = self._tasks(placements, stamp.now)
         for placement in placements:
             ledger = self._ledgers.orders[placement.order]
@@ -50,9 +52,10 @@ class Binder:
                     yield _with_claims(fulfilment, operation)
                     continue
                 plain.append(operation)
-                if len(plain) == _PUTS_AN_ITEM:
+                size += len(operation.request_put.value)
+                if len(plain) == _PUTS_AN_ITEM or size >= _BYTES_AN_ITEM:
                     yield Item(then=tuple(plain))
-                    plain = []
+                    plain, size = [], 0
         if plain:
             yield Item(then=tuple(plain))
 

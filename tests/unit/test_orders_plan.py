@@ -1,0 +1,130 @@
+"""What the orders controller writes for one order, as a pure plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controlplane.controller_manager import orders
+from controlplane.model.fulfilment import Ended, Fulfilment
+from controlplane.model.order import Counts, OrderStatus
+from controlplane.store import codec, keys, transaction
+from controlplane.store.transaction import Item
+from tests.builders import NOW, FulfilmentBuilder, OrderBuilder, a_fulfilment, an_order
+from tests.picture import Told
+
+
+class Stage:
+    def __init__(self, builder: OrderBuilder) -> None:
+        self.told = Told()
+        self.order = builder.build()
+        self.told.write({keys.order(self.order.id): self.order})
+
+    def placed(self, index: int, *, attempt: int = 1, holds: tuple[str, ...] = ()) -> FulfilmentBuilder:
+        builder = a_fulfilment(self.order.id).task(index, attempt=attempt).holding(*holds)
+        self.told.write({keys.desired("t1", builder.identity): builder.build()})
+        return builder
+
+    def reported(self, builder: FulfilmentBuilder, phase: str, *, reason: str = "") -> int:
+        self.told.write({keys.observed("t1", builder.identity): builder.observed(phase, reason=reason)})
+        return self.told.history.revision
+
+    def plan(self) -> list[Item]:
+        return orders.plan(self.told.ledgers.orders[self.order.id], epoch=7, now=NOW)
+
+    def fold(self, before: OrderStatus | None = None) -> OrderStatus | None:
+        return orders.fold(self.told.ledgers.orders[self.order.id], epoch=7, now=NOW, before=before)
+
+
+def writes(item: Item) -> tuple[dict[str, bytes], set[str]]:
+    operations: list[Any] = list(item.then)
+    puts = {o.request_put.key.decode(): o.request_put.value for o in operations if o.HasField("request_put")}
+    deletes = {o.request_delete_range.key.decode() for o in operations if o.HasField("request_delete_range")}
+    return puts, deletes
+
+
+def test_what_runs_needs_no_write() -> None:
+    stage = Stage(an_order().of(2).jobs(cpu=1))
+    stage.reported(stage.placed(0), "Running")
+    assert stage.plan() == []
+
+
+def test_a_reported_end_is_released_with_all_of_its_keys_in_one_item() -> None:
+    stage = Stage(an_order().holding("x").jobs(cpu=1))
+    one = stage.placed(0, holds=("x",))
+    placed_at = stage.told.history.revision
+    reported_at = stage.reported(one, "Failed", reason="ExitCode")
+    (item,) = stage.plan()
+    puts, deletes = writes(item)
+    place, report = keys.desired("t1", one.identity), keys.observed("t1", one.identity)
+    assert deletes == {place, report, keys.claim("x")}
+    ended = codec.decode(puts[keys.ended(stage.order.id, one.identity)], Ended)
+    assert (ended.epoch, ended.tasks[0].decision, ended.tasks[0].reason) == (7, "fail", "ExitCode")
+    assert list(item.compares) == [transaction.mod_is(report, reported_at), transaction.mod_is(place, placed_at)]
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "attempt", "decision"),
+    [("Succeeded", "", 1, "done"), ("Failed", "Lost", 1, "retry"), ("Failed", "Lost", 6, "fail")],
+)
+def test_the_end_carries_the_decision(phase: str, reason: str, attempt: int, decision: str) -> None:
+    stage = Stage(an_order().jobs(cpu=1))
+    one = stage.placed(0, attempt=attempt)
+    stage.reported(one, phase, reason=reason)
+    (item,) = stage.plan()
+    ended = codec.decode(writes(item)[0][keys.ended(stage.order.id, one.identity)], Ended)
+    assert ended.tasks[0].decision == decision
+
+
+def test_cancelling_asks_every_joblet_to_stop_once_and_keeps_the_placement() -> None:
+    stage = Stage(an_order().of(2).jobs(cpu=1).cancelled())
+    one = stage.placed(0)
+    asked = stage.placed(1).stopping()
+    stage.told.write({keys.desired("t1", asked.identity): asked.build()})
+    (item,) = stage.plan()
+    puts, deletes = writes(item)
+    wanted = codec.decode(puts[keys.desired("t1", one.identity)], Fulfilment)
+    assert (wanted.want, wanted.reason, wanted.tasks, wanted.epoch) == ("stop", "Cancelled", one.tasks, 7)
+    assert deletes == set()
+
+
+def test_a_task_whose_placement_vanished_ends_as_lost_and_is_tried_again() -> None:
+    stage = Stage(an_order().jobs(cpu=1))
+    stage.told.write({keys.desired("t1", stage.placed(0).identity): None})
+    (item,) = stage.plan()
+    ((key, value),) = writes(item)[0].items()
+    ended = codec.decode(value, Ended)
+    assert (ended.tasks[0].reason, ended.tasks[0].decision) == ("Lost", "retry")
+    assert list(item.compares) == [transaction.absent(key)]
+
+
+def test_an_order_that_waits_needs_no_status() -> None:
+    assert Stage(an_order().jobs(cpu=1)).fold() is None
+
+
+def test_the_status_says_where_the_tasks_are_and_only_when_that_is_new() -> None:
+    stage = Stage(an_order().of(2).jobs(cpu=1))
+    stage.reported(stage.placed(0), "Running")
+    status = stage.fold()
+    assert status is not None
+    assert (status.phase, status.counts, status.started) == ("Running", Counts(pending=1, running=1), NOW)
+    assert stage.fold(before=status) is None
+
+
+def test_a_final_status_keeps_the_start_and_has_an_end() -> None:
+    stage = Stage(an_order().jobs(cpu=1))
+    one = stage.placed(0)
+    before = OrderStatus(order=stage.order.id, epoch=1, phase="Running", counts=Counts(placed=1), started="earlier")
+    stage.told.write(
+        {keys.desired("t1", one.identity): None, keys.ended(stage.order.id, one.identity): one.ended("done")}
+    )
+    status = stage.fold(before=before)
+    assert status is not None
+    assert (status.phase, status.started, status.finished, status.percent) == ("Succeeded", "earlier", NOW, 100)
+
+
+def test_a_cancelled_order_that_never_ran_is_cancelled_at_once() -> None:
+    status = Stage(an_order().of(3).jobs(cpu=1).cancelled()).fold()
+    assert status is not None
+    assert (status.phase, status.counts) == ("Cancelled", Counts(cancelled=3))
