@@ -16,10 +16,11 @@ from controlplane.apiserver.admission.catalogue import Catalogue, Overlay
 from controlplane.apiserver.admission.warnings import Warning
 from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.repeating import insist
 from controlplane.apiserver.storing import key_of, merged, same_revision
 from controlplane.apiserver.submission import Submissions
 from controlplane.model import identity, times
-from controlplane.model.errors import AlreadyExists, Broken, Conflict, Invalid, LimitExceeded, OutcomeUnknown, Refused
+from controlplane.model.errors import AlreadyExists, Broken, Conflict, Invalid, LimitExceeded, Refused
 from controlplane.model.object import Named
 from controlplane.model.order import Order, OrderRequest
 from controlplane.model.settings import Settings
@@ -112,11 +113,8 @@ class Applying:
         done = [applied for applied, _ in decided]
         if not puts:
             return done, max(stored.mod_revision for stored in there if stored is not None)
-        try:
-            outcome = await self._deps.writer.write(Item(compares, puts))
-        except OutcomeUnknown:
-            # The next look tells: what is there by then is what this would have written, or it is not.
-            return done, 0
+        # After a lost answer the compares tell; what is there by then, the next look finds unchanged.
+        outcome, _ = await insist(self._deps, Item(compares, puts))
         return done, outcome.revision if outcome.succeeded else 0
 
     def _decide(self, one: Admitted, there: Value | None) -> tuple[Applied, bytes]:

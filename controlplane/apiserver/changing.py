@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from controlplane.apiserver.admission.order import priority as check_priority
 from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.repeating import insist
 from controlplane.model import identity
-from controlplane.model.errors import Broken, Conflict, IllegalTransition, NotFound, OutcomeUnknown
+from controlplane.model.errors import Broken, Conflict, IllegalTransition, NotFound
 from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase
 from controlplane.model.order import Order, OrderStatus
 from controlplane.store import codec, keys, transaction
-from controlplane.store.transaction import Item, Outcome, Value
+from controlplane.store.transaction import Item, Value
 
 _TRIES = 5
 
@@ -82,8 +83,8 @@ class Changes:
                 (transaction.mod_is(stored.key, stored.mod_revision),),
                 (transaction.put(stored.key, codec.rewrite(stored.value, changed)),),
             )
-            outcome = await self._written(item)
-            if outcome is not None and outcome.succeeded:
+            outcome, _ = await insist(self._deps, item)
+            if outcome.succeeded:
                 return Changed(changed, outcome.revision, status)
         raise Conflict(f"order {name} keeps being changed by others; try again")
 
@@ -101,17 +102,10 @@ class Changes:
                 raise IllegalTransition(f"order {name} is {phase}; cancel it first", field="name")
             _same(stored, revision, name)
             item = Item((transaction.mod_is(stored.key, stored.mod_revision),), (transaction.delete(stored.key),))
-            outcome = await self._written(item)
-            if outcome is not None and outcome.succeeded:
+            outcome, _ = await insist(self._deps, item)
+            if outcome.succeeded:
                 return outcome.revision
         raise Conflict(f"order {name} keeps being changed by others; try again")
-
-    async def _written(self, item: Item) -> Outcome | None:
-        """None when nobody knows: the next look at it decides."""
-        try:
-            return await self._deps.writer.write(item)
-        except OutcomeUnknown:
-            return None
 
     async def _read(self, name: str) -> tuple[Value, OrderStatus | None]:
         """The order and its status. Only the order is compared: a status that changes meanwhile changes no wish."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from controlplane.apiserver.admission import settings as admission
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.reading import object_of
+from controlplane.apiserver.repeating import insist
 from controlplane.cache.snapshot import Snapshot
-from controlplane.model.errors import Broken, Conflict, OutcomeUnknown
+from controlplane.model.errors import Broken, Conflict
 from controlplane.model.settings import DEFAULT, Settings
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item, Value
@@ -35,10 +36,7 @@ class SettingsStore:
                 raise Conflict(f"the settings were changed at revision {found}, after {revision}; read them again")
             raw = codec.rewrite(there.value, new) if there is not None else codec.encode(new)
             item = Item((transaction.mod_is(keys.SETTINGS, found),), (transaction.put(keys.SETTINGS, raw),))
-            try:
-                outcome = await self._deps.writer.write(item)
-            except OutcomeUnknown:
-                continue
+            outcome, _ = await insist(self._deps, item)
             if outcome.succeeded:
                 return new, outcome.revision
         raise Conflict("the settings keep being changed by others; try again")

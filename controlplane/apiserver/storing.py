@@ -15,16 +15,17 @@ from controlplane.apiserver.admission.named import FOLDERS, Stamp
 from controlplane.apiserver.admission.warnings import Warning
 from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.repeating import insist
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model import times
-from controlplane.model.errors import AlreadyExists, Broken, Conflict, IllegalTransition, NotFound, OutcomeUnknown
+from controlplane.model.errors import AlreadyExists, Broken, Conflict, IllegalTransition, NotFound
 from controlplane.model.job import Job
 from controlplane.model.object import Named
 from controlplane.model.packet import Packet
 from controlplane.model.resource import Resource
 from controlplane.model.target import Target
 from controlplane.store import codec, keys, transaction
-from controlplane.store.transaction import Item, Outcome, Value
+from controlplane.store.transaction import Item, Value
 
 N = TypeVar("N", bound=Named)
 
@@ -52,12 +53,12 @@ class Objects:
         new = named.create(await self.admit(item, named.admit), self.stamp())
         key = key_of(new)
         write = Item((transaction.absent(key),), (transaction.put(key, codec.encode(new)),), (transaction.get(key),))
-        outcome = await self._written(write) or await self._deps.writer.write(write)
+        outcome, _ = await insist(self._deps, write)
         if outcome.succeeded:
             return Stored(new, outcome.revision, warnings.of(new))
         there = outcome.found[0]
         if there is not None and there.value == codec.encode(new):
-            # The first try happened after all: nobody else has this identity.
+            # An earlier try happened after all: nobody else has this identity.
             return Stored(new, there.mod_revision, warnings.of(new))
         raise AlreadyExists(f"name: {kind_of(new)} {new.name!r} exists already", field="name")
 
@@ -72,8 +73,8 @@ class Objects:
             if not changes:
                 return Stored(new, there.mod_revision, warnings.of(new))
             same_revision(there, revision, checked)
-            outcome = await self._written(rewriting(there, new))
-            if outcome is not None and outcome.succeeded:
+            outcome, _ = await insist(self._deps, rewriting(there, new))
+            if outcome.succeeded:
                 return Stored(new, outcome.revision, warnings.of(new))
         raise Conflict(f"{kind_of(checked)} {checked.name!r} keeps being changed by others; try again")
 
@@ -83,21 +84,12 @@ class Objects:
         key = keys.config(FOLDERS[kind], name)
         compare = transaction.mod_is(key, revision) if revision else transaction.present(key)
         write = Item((compare,), (transaction.delete(key),), (transaction.get(key),))
-        outcome = await self._written(write)
-        again = outcome is None
-        outcome = outcome or await self._deps.writer.write(write)
+        outcome, again = await insist(self._deps, write)
         if outcome.succeeded or (again and outcome.found[0] is None):
             return outcome.revision
         if outcome.found[0] is None:
             raise NotFound(f"name: there is no {kind.__name__.lower()} {name!r}", field="name")
         raise Conflict(f"{kind.__name__.lower()} {name!r} was changed after revision {revision}; read it again")
-
-    async def _written(self, item: Item) -> Outcome | None:
-        """None when nobody knows whether it happened."""
-        try:
-            return await self._deps.writer.write(item)
-        except OutcomeUnknown:
-            return None
 
 
 def kind_of(item: Named) -> str:

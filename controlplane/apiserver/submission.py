@@ -19,10 +19,11 @@ from controlplane.apiserver.admission.warnings import Warning
 from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.reading import SnapshotCatalogue
+from controlplane.apiserver.repeating import insist, insist_all
 from controlplane.cache.reflector import Delta
 from controlplane.cache.settings import settings_of
 from controlplane.model import identity, times
-from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, OutcomeUnknown, Refused
+from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, Refused
 from controlplane.model.order import Order, OrderRequest
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item, Outcome, Value
@@ -60,7 +61,7 @@ class Submissions:
             self._resolutions.clear()
 
     async def submit(self, request: OrderRequest) -> Submitted:
-        """The order, new or repeated. OutcomeUnknown only when etcd twice did not say what became of it."""
+        """The order, new or repeated. OutcomeUnknown only when etcd never said what became of it."""
         content = orders.digest_of(request)
         try:
             if request.id and self._is_old(request.id):
@@ -76,9 +77,9 @@ class Submissions:
     async def submit_all(self, requests: Sequence[OrderRequest]) -> list[Submitted | ControlPlaneError]:
         """Each order's own result. What is plain travels together; what is not is submitted on its own."""
         plain = await self._plain(requests)
+        outcomes = await insist_all(self._deps, [prepared.item for prepared in plain.values()])
         results = {
-            position: _landed(plain[position], outcome)
-            for position, outcome in zip(plain, await self._written_all(list(plain.values())), strict=True)
+            position: _landed(plain[position], outcome) for position, outcome in zip(plain, outcomes, strict=True)
         }
         doubtful = [position for position in range(len(requests)) if position not in plain]
         for start in range(0, len(doubtful), _AT_ONCE):
@@ -101,16 +102,6 @@ class Submissions:
                 # Decided on its own, where a refusal is certain.
                 continue
         return plain
-
-    async def _written_all(self, prepared: Sequence[Prepared]) -> list[Outcome | ControlPlaneError]:
-        outcomes = await self._deps.writer.write_all([one.item for one in prepared])
-        unknown = [at for at, outcome in enumerate(outcomes) if isinstance(outcome, OutcomeUnknown)]
-        if unknown:
-            # Again with the identity that each has by now, so that it stays one order.
-            again = await self._deps.writer.write_all([prepared[at].item for at in unknown])
-            for at, outcome in zip(unknown, again, strict=True):
-                outcomes[at] = outcome
-        return outcomes
 
     async def _settled(self, request: OrderRequest) -> Submitted | ControlPlaneError:
         try:
@@ -167,17 +158,10 @@ class Submissions:
         return None if stored is None else _compared(stored, content, [])
 
     async def _commit(self, prepared: Prepared) -> Submitted:
-        done = _landed(prepared, await self._written(prepared.item))
+        done = _landed(prepared, (await insist(self._deps, prepared.item))[0])
         if isinstance(done, ControlPlaneError):
             raise done
         return done
-
-    async def _written(self, item: Item) -> Outcome:
-        try:
-            return await self._deps.writer.write(item)
-        except OutcomeUnknown:
-            # If the first one happened or still happens, this one finds the order there.
-            return await self._deps.writer.write(item)
 
 
 def _landed(prepared: Prepared, outcome: Outcome | ControlPlaneError) -> Submitted | ControlPlaneError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -81,14 +81,16 @@ class Api:
 
 
 @asynccontextmanager
-async def an_api(endpoint: str, name: str = "replica-1") -> AsyncIterator[Api]:
+async def an_api(
+    endpoint: str, name: str = "replica-1", make_writer: Callable[[Store], Writer] = Writer
+) -> AsyncIterator[Api]:
     clock = SystemClock()
     store = Store(EtcdOptions(endpoints=(endpoint,)), clock)
     cache = Cache(store, clock)
     ledgers = Ledgers(cache)
     leadership = Leadership()
     deps = ApiDependencies(
-        store=store, cache=cache, ledgers=ledgers, writer=Writer(store), renewals=Renewals(store.channels),
+        store=store, cache=cache, ledgers=ledgers, writer=make_writer(store), renewals=Renewals(store.channels),
         election=leadership, mint=Mint(wall_milliseconds, chance), clock=clock, replica_id=name, version="test",
         incarnation=name,
     )  # fmt: skip
