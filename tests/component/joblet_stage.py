@@ -101,14 +101,14 @@ def kill_if_alive(pid: int) -> None:
 async def until_file(path: Path, text: str = "", seconds: float = 20.0) -> str:
     """Its content, once it is there and has the text in it."""
     async with asyncio.timeout(seconds):
-        while not (found := content(path)) or text not in found:  # noqa: ASYNC110 (another process writes it)
+        while not (found := content(path)) or text not in found:
             await asyncio.sleep(0.01)
         return found
 
 
 async def until_gone(pid: int, seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
-        while alive(pid):  # noqa: ASYNC110 (it is not a child of this process)
+        while alive(pid):
             await asyncio.sleep(0.01)
 
 

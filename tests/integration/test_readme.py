@@ -1,0 +1,102 @@
+"""The README's tour is run, command by command, and what it shows must be what comes out.
+
+`...` in the shown output stands for anything. The folder is the test's own, and so is the shell.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOUR = re.compile(r"<!-- tour -->(.*)<!-- /tour -->", re.DOTALL)
+BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+MARK = "--- end of command, exit code "
+_CHECKER = doctest.OutputChecker()
+
+
+@dataclass(frozen=True)
+class Step:
+    command: str
+    output: str
+
+
+def steps_of(readme: str) -> Iterator[Step]:
+    tour = TOUR.search(readme)
+    assert tour is not None
+    for block in BLOCK.findall(tour[1]):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            yield _step(part)
+
+
+def _step(part: str) -> Step:
+    """The command, with its here-document where it has one, then what it prints."""
+    heredoc = re.match(r"[^\n]*<<'END'\n.*?\nEND\n", part, re.DOTALL)
+    end = heredoc.end() if heredoc else part.index("\n") + 1
+    return Step(part[:end], part[end:])
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """One bash for the whole tour: its variables and background jobs live on from command to command."""
+    environment = {
+        **os.environ,
+        "CONTROLPLANE_DATA_DIR": str(tmp_path / "data"),
+        "NO_COLOR": "1",
+        "COLUMNS": "200",
+        "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}",
+    }
+    for name in ("film.yaml", "run.out", "run.err"):
+        assert not (ROOT / name).exists(), f"{name} is in the way of the tour"
+    bash = subprocess.Popen(
+        ["bash"], cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        yield bash
+    finally:
+        bash.kill()
+        bash.wait()
+        assert bash.stdin is not None
+        assert bash.stdout is not None
+        bash.stdin.close()
+        bash.stdout.close()
+        subprocess.run(["controlplane", "down"], env=environment, check=False, capture_output=True)
+        for name in ("film.yaml", "run.out", "run.err"):
+            (ROOT / name).unlink(missing_ok=True)
+
+
+def _run(bash: subprocess.Popen[str], command: str) -> tuple[str, int]:
+    assert bash.stdin is not None
+    assert bash.stdout is not None
+    # Talk goes elsewhere: what is shown is data, except for the one refusal, which the command itself brings back.
+    bash.stdin.write(
+        f"{{ {command.rstrip()}\n}} 2>talk; code=$?; tail -n 3 talk | grep ^error: ; rm -f talk; echo '{MARK}'$code\n"
+    )
+    bash.stdin.flush()
+    lines = []
+    for line in bash.stdout:
+        if line.startswith(MARK):
+            return "".join(lines), int(line.removeprefix(MARK))
+        lines.append(line)
+    raise AssertionError(f"the shell ended after {command!r}: {''.join(lines)}")
+
+
+@pytest.mark.timeout(300)
+def test_what_the_readme_shows_is_what_happens(shell: subprocess.Popen[str]) -> None:
+    steps = list(steps_of((ROOT / "README.md").read_text()))
+    assert len(steps) > 10
+    for step in steps:
+        printed, code = _run(shell, step.command)
+        assert code == 0, f"$ {step.command}exit code {code}\n{printed}"
+        wanted = "\n".join(sorted(step.output.splitlines())) if "error:" in step.output else step.output
+        printed = "\n".join(sorted(printed.splitlines())) if "error:" in step.output else printed
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        assert _CHECKER.check_output(wanted, printed, flags), f"$ {step.command}showed\n{printed}\ninstead of\n{wanted}"
