@@ -21,7 +21,9 @@ from controlplane.verify.verdict import Tally, Verdict
 
 @dataclass(slots=True)
 class _Known:
-    digest: str
+    """Hashes stand for what must not change: a history knows many orders."""
+
+    digest: int
     resolved: int
     gone: bool = False
 
@@ -114,7 +116,7 @@ class Orders:
 
 
 def _known(order: Order) -> _Known:
-    return _Known(order.digest, hash((order.resolved_digest, bytes(order.resolved))))
+    return _Known(hash(order.digest), hash((order.resolved_digest, bytes(order.resolved))))
 
 
 def _age_seconds(name: str, now_milliseconds: int) -> float:

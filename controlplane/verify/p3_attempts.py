@@ -6,6 +6,7 @@ only the newest attempt has to be remembered, because any placement that is not 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from controlplane.model.fulfilment import Ended, Fulfilment, TaskRef
@@ -31,10 +32,10 @@ class Attempts:
             if isinstance(event.object, Fulfilment):
                 self._live.add(event.object.id)
                 for task in event.object.tasks:
-                    self._known(event, (event.object.order, task.job, task.index), task.attempt, event.object.id)
+                    self._known(event, _task(event.object.order, task.job, task.index), task.attempt, event.object.id)
             elif isinstance(event.object, Ended):
                 for end in event.object.tasks:
-                    self._known(event, (event.object.order, end.job, end.index), end.attempt, event.object.id)
+                    self._known(event, _task(event.object.order, end.job, end.index), end.attempt, event.object.id)
 
     def change(self, revision: int, changes: Sequence[Event]) -> None:
         for event in changes:
@@ -80,7 +81,7 @@ class Attempts:
             self._broken(event, f"holds fulfilment {fulfilment.id} of target {fulfilment.target}")
         for ref in fulfilment.tasks:
             self._tally.checked += 1
-            task = (fulfilment.order, ref.job, ref.index)
+            task = _task(fulfilment.order, ref.job, ref.index)
             why = self._repeated(task, ref, fulfilment.id) if rewritten else self._follows(task, ref, fulfilment.id)
             if why:
                 self._broken(event, why)
@@ -111,7 +112,7 @@ class Attempts:
             return
         for end in ended.tasks:
             self._tally.checked += 1
-            task = (ended.order, end.job, end.index)
+            task = _task(ended.order, end.job, end.index)
             newest, carrier = self._newest.get(task, (0, ""))
             if newest < end.attempt:
                 self._broken(event, f"ends attempt {end.attempt} of {_show(task)}, which was never placed")
@@ -120,6 +121,11 @@ class Attempts:
 
     def _broken(self, event: Event, why: str) -> None:
         self._tally.broken(event.key, event.revision, why)
+
+
+def _task(order: str, job: str, index: int) -> Task:
+    """Many orders share few names of jobs."""
+    return order, sys.intern(job), index
 
 
 def _show(task: Task) -> str:

@@ -6,6 +6,7 @@ stored while its fulfilment is not desired. How an attempt ended is written once
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 
 from controlplane.model.fulfilment import Observed
@@ -87,7 +88,7 @@ class Lifecycle:
         self._tally.checked += 1
         if (before, after) not in allowed:
             self._broken(event, f"went from {before} to {after}")
-        return after
+        return sys.intern(after)
 
     def _report(self, event: Event) -> None:
         if event.deleted:
