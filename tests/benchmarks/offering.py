@@ -10,8 +10,9 @@ import grpc
 
 from controlplane.aio.clock import chance, wall_milliseconds
 from controlplane.model.identity import Mint
-from controlplane.wire.v1 import jobs_pb2, orders_pb2, packets_pb2
+from controlplane.wire.v1 import jobs_pb2, orders_pb2, packets_pb2, packets_pb2_grpc
 
+PACKET = "bench"
 _MINT = Mint(wall_milliseconds, chance)
 
 
@@ -23,6 +24,19 @@ def order(command: str = "true", *, target_policy: str | None = None) -> orders_
     if target_policy is not None:
         made.target_policy = target_policy
     return made
+
+
+def named_order() -> orders_pb2.Order:
+    """The usual order: of a packet that is there already."""
+    return orders_pb2.Order(id=_MINT.make(), packet=orders_pb2.PacketRef(name=PACKET), owner="bench")
+
+
+async def make_packet(endpoint: str) -> None:
+    """The packet that `named_order` orders."""
+    job = jobs_pb2.Job(command=["true"])
+    part = packets_pb2.PacketJob(job=packets_pb2.JobRef(object=job))
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        await packets_pb2_grpc.PacketsStub(channel).Create(packets_pb2.Packet(name=PACKET, jobs=[part], owner="bench"))
 
 
 async def at_full_speed(

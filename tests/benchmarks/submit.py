@@ -8,7 +8,7 @@ import grpc
 
 from controlplane.wire.v1 import orders_pb2, orders_pb2_grpc
 from tests.benchmarks.echo import echo
-from tests.benchmarks.offering import at_full_speed, order
+from tests.benchmarks.offering import at_full_speed, make_packet, named_order
 from tests.benchmarks.rows import Row
 from tests.benchmarks.stage import stage
 
@@ -18,12 +18,12 @@ _BATCH = 500
 
 
 async def _one(channel: grpc.aio.Channel) -> int:
-    await orders_pb2_grpc.OrdersStub(channel).Submit(order(target_policy=None))
+    await orders_pb2_grpc.OrdersStub(channel).Submit(named_order())
     return 1
 
 
 async def _batch(channel: grpc.aio.Channel) -> int:
-    request = orders_pb2.SubmitBatchRequest(orders=[order() for _ in range(_BATCH)])
+    request = orders_pb2.SubmitBatchRequest(orders=[named_order() for _ in range(_BATCH)])
     answer = await orders_pb2_grpc.OrdersStub(channel).SubmitBatch(request)
     return sum(not result.HasField("failure") for result in answer.results)
 
@@ -32,9 +32,10 @@ def run() -> list[Row]:
     with echo() as address:
         bare = asyncio.run(at_full_speed([address], _one, seconds=_SECONDS, under_way=_UNDER_WAY))
     with stage(targets=0) as here:
-        endpoints = here.endpoints()
-        single = asyncio.run(at_full_speed(endpoints, _one, seconds=_SECONDS, under_way=_UNDER_WAY))
+        asyncio.run(make_packet(here.endpoints()[0]))
+        single = asyncio.run(at_full_speed(here.endpoints(), _one, seconds=_SECONDS, under_way=_UNDER_WAY))
     with stage(targets=0) as here:
+        asyncio.run(make_packet(here.endpoints()[0]))
         batched = asyncio.run(at_full_speed(here.endpoints(), _batch, seconds=_SECONDS, under_way=4))
     ratio = single / bare
     return [
