@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from aetcd import rpc
@@ -67,23 +68,81 @@ async def watch(
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-async def _stream(
-    channel: grpc.aio.Channel, prefix: str, from_revision: int, heard: Callable[[], None]
-) -> AsyncGenerator[Batch, None]:
-    call = rpc.WatchStub(channel).Watch()
-    try:
+class _Line:
+    """One watch call and when it was last heard of. A silent one is asked for its progress, and cut if it says nothing.
+
+    Listening costs one read a response: who watches over the silence is a task of its own that wakes up every now and
+    then, not a time-out around every read.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, heard: Callable[[], None]) -> None:
+        self._call = rpc.WatchStub(channel).Watch()
+        self._heard = heard
+        self._responses = 0
+        self._silent = False
+        self._guard = asyncio.create_task(self._watch_over())
+
+    async def open(self, prefix: str, from_revision: int) -> None:
         create = rpc.WatchCreateRequest(
             key=prefix.encode(), range_end=after_prefix(prefix), start_revision=from_revision, fragment=True
         )
-        await call.write(rpc.WatchRequest(create_request=create))
+        await self._write(rpc.WatchRequest(create_request=create))
+
+    async def read(self) -> Any:
+        """The next response; Unavailable when the stream ended or stayed silent."""
+        try:
+            response = await self._call.read()
+        except asyncio.CancelledError:
+            if self._silent:
+                raise Unavailable("the watch stream stayed silent") from None
+            raise
+        if response is grpc.aio.EOF:
+            raise Unavailable("the watch stream ended")
+        self._responses += 1
+        self._heard()
+        return response
+
+    async def _write(self, request: rpc.WatchRequest) -> None:
+        try:
+            await self._call.write(request)
+        except asyncio.InvalidStateError:
+            raise Unavailable("the watch stream is over") from None
+
+    async def _watch_over(self) -> None:
+        while True:
+            seen = self._responses
+            await asyncio.sleep(ASK_SECONDS)
+            if seen != self._responses:
+                continue
+            try:
+                await self._write(rpc.WatchRequest(progress_request=rpc.WatchProgressRequest()))
+            except (Unavailable, grpc.aio.AioRpcError):
+                return  # the reader hears of it too
+            await asyncio.sleep(SILENCE_SECONDS)
+            if seen == self._responses:
+                self._silent = True
+                self._call.cancel()
+                return
+
+    async def close(self) -> None:
+        self._guard.cancel()
+        self._call.cancel()
+        await asyncio.wait({self._guard})
+
+
+async def _stream(
+    channel: grpc.aio.Channel, prefix: str, from_revision: int, heard: Callable[[], None]
+) -> AsyncGenerator[Batch, None]:
+    line = _Line(channel, heard)
+    try:
+        await line.open(prefix, from_revision)
         parts: list[rpc.Event] = []
         while True:
-            response = await _next(call)
+            response = await line.read()
             if response.canceled:
                 if response.compact_revision:
                     raise Compacted(response.cancel_reason or "compacted", revision=response.compact_revision)
                 raise Unavailable(response.cancel_reason)
-            heard()
             if not response.events:
                 continue
             parts.extend(response.events)
@@ -92,29 +151,7 @@ async def _stream(
             yield Batch(parts[-1].kv.mod_revision, tuple(_change(event) for event in parts))
             parts = []
     finally:
-        call.cancel()
-
-
-async def _next(call: grpc.aio.StreamStreamCall[rpc.WatchRequest, rpc.WatchResponse]) -> rpc.WatchResponse:
-    """The next response; a silent stream is asked for its progress, and left when it does not answer."""
-    reading = asyncio.ensure_future(call.read())
-    try:
-        for patience in (ASK_SECONDS, SILENCE_SECONDS):
-            done, _ = await asyncio.wait({reading}, timeout=patience)
-            if done:
-                response = reading.result()
-                if response is grpc.aio.EOF:
-                    raise Unavailable("the watch stream ended")
-                return response
-            if patience is ASK_SECONDS:
-                await call.write(rpc.WatchRequest(progress_request=rpc.WatchProgressRequest()))
-        raise Unavailable("the watch stream stayed silent")
-    finally:
-        if not reading.done():
-            call.cancel()
-            await asyncio.wait({reading})
-        if reading.done() and not reading.cancelled():
-            reading.exception()
+        await line.close()
 
 
 def _change(event: rpc.Event) -> Change:
