@@ -30,7 +30,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     folder = getattr(item, "funcargs", {}).get("tmp_path")
     if report.failed and isinstance(folder, Path):
-        for log in sorted(folder.rglob("*.log")):
+        for log in sorted(folder.glob("*/*.log")):
             tail = log.read_text(errors="replace").splitlines()[-_TAIL:]
             report.sections.append((log.name, "\n".join(tail)))
     return report

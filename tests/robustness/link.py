@@ -1,4 +1,4 @@
-"""A TCP link between two parts of the system that a test can cut, hold back and listen to.
+"""A TCP link between two parts of the system that a test can cut, hold back, slow down and read along.
 
 It lives on the test's own event loop. What is held is kept and passed on when released, as a network that heals
 delivers what was sent again and again meanwhile.
@@ -7,54 +7,106 @@ delivers what was sent again and again meanwhile.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 _CHUNK = 65536
-_MOST_HELD = 1 << 20
+
+
+class Transcript:
+    """What one connection carried in one direction, from its first byte: all that was said, and how far it got."""
+
+    def __init__(self) -> None:
+        self.said = bytearray()
+        self.passed = 0
 
 
 class Way:
-    """One direction of the link, over all of its connections: up is towards the target, down is back from it."""
+    """One direction, over all connections of a link: up is towards the target, down is back from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, transcribe: bool) -> None:
+        self._transcribe = transcribe
         self.open = asyncio.Event()
         self.open.set()
-        self.held = bytearray()
-        self.passed = bytearray()
-        self.listening = False
+        self.bytes_per_second = 0
 
-    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Until its end; while the way is closed it goes on reading, so that `held` shows what is on its way."""
-        waiting = bytearray()
-        while True:
-            data = await reader.read(_CHUNK)
-            if not self.open.is_set():
-                self.held += data
-            waiting += data
-            if data and not self.open.is_set() and len(waiting) < _MOST_HELD:
-                continue
-            await self.open.wait()
-            if self.listening:
-                self.passed += waiting
-            writer.write(bytes(waiting))
-            waiting.clear()
-            await writer.drain()
-            if not data:
-                return
+    async def carry(self, source: socket.socket, sink: socket.socket, transcript: Transcript) -> None:
+        """Until its end. While the way is closed it goes on reading, so that a transcript shows what is held."""
+        waiting: asyncio.Queue[bytes] = asyncio.Queue()
+        reading = asyncio.create_task(self._read(source, waiting, transcript))
+        try:
+            while data := await waiting.get():
+                await self.open.wait()
+                await asyncio.get_running_loop().sock_sendall(sink, data)
+                transcript.passed += len(data)
+                if self.bytes_per_second:
+                    await asyncio.sleep(len(data) / self.bytes_per_second)
+                waiting.task_done()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read(self, source: socket.socket, waiting: asyncio.Queue[bytes], transcript: Transcript) -> None:
+        data = b"."
+        while data:
+            try:
+                data = await asyncio.get_running_loop().sock_recv(source, _CHUNK)
+            except OSError:
+                data = b""
+            if self._transcribe:
+                transcript.said += data
+            waiting.put_nowait(data)
+            if self.bytes_per_second:
+                # A slow reader makes the sender wait.
+                await waiting.join()
+
+
+class Connection:
+    """One connection that was taken, and its continuation to the target."""
+
+    def __init__(self, near: socket.socket) -> None:
+        self.near = near
+        self.far = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.up, self.down = Transcript(), Transcript()
+        self.task: asyncio.Task[None] | None = None
+        for end in (self.near, self.far):
+            end.setblocking(False)
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    async def join(self, target: tuple[str, int], up: Way, down: Way) -> None:
+        """Ends when either side does."""
+        ways: list[asyncio.Task[None]] = []
+        try:
+            await asyncio.get_running_loop().sock_connect(self.far, target)
+            ways.append(asyncio.create_task(up.carry(self.near, self.far, self.up)))
+            ways.append(asyncio.create_task(down.carry(self.far, self.near, self.down)))
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        except OSError:
+            return
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            self.close()
+
+    def close(self) -> None:
+        for end in (self.near, self.far):
+            end.close()
 
 
 class Link:
-    """Takes connections at `address` and joins each to one to the target."""
+    """Takes connections at `address` and joins each to one to the target; keeps transcripts when told to."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, transcribe: bool = False) -> None:
         parts = urlsplit(target if "//" in target else f"//{target}")
         self._target = (parts.hostname or "", parts.port or 0)
         self._port = 0
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
-        self.up, self.down = Way(), Way()
+        self._listener: socket.socket | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.up, self.down = Way(transcribe=transcribe), Way(transcribe=transcribe)
+        self.connections: list[Connection] = []
 
     @property
     def address(self) -> str:
@@ -64,27 +116,28 @@ class Link:
     def url(self) -> str:
         return f"http://{self.address}"
 
-    async def listen(self) -> None:
+    def listen(self) -> None:
         """Also after `refuse`, at the same address."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._listener = socket.create_server(("127.0.0.1", self._port), backlog=128)
+        self._listener.setblocking(False)
+        self._port = int(self._listener.getsockname()[1])
+        self._serving = asyncio.create_task(self._serve(self._listener))
 
     async def refuse(self) -> None:
-        """Resets every connection and refuses new ones."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        await self.reset()
-
-    async def reset(self) -> None:
-        tasks = set(self._connections)
+        """Ends every connection and refuses new ones."""
+        tasks = [connection.task for connection in self.connections if connection.task is not None]
+        if self._serving is not None and self._listener is not None:
+            tasks.append(self._serving)
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._listener is not None:
+            self._listener.close()
+        for connection in self.connections:
+            connection.close()
 
     def hold(self, *ways: Way) -> None:
-        """From now on nothing passes these ways, or any; connections stay, and new ones are taken."""
+        """From now on nothing passes these ways, or either; connections stay, and new ones are taken."""
         for way in ways or (self.up, self.down):
             way.open.clear()
 
@@ -92,36 +145,20 @@ class Link:
         for way in (self.up, self.down):
             way.open.set()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            with suppress(OSError, asyncio.CancelledError):
-                await self._join(reader, writer)
-        finally:
-            self._connections.discard(task)
-            writer.transport.abort()
-
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(*self._target)
-        ways = [
-            asyncio.create_task(self.up.carry(reader, far_writer)),
-            asyncio.create_task(self.down.carry(far_reader, writer)),
-        ]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-            far_writer.transport.abort()
+    async def _serve(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            with suppress(ConnectionError):
+                near, _ = await loop.sock_accept(listener)
+                connection = Connection(near)
+                connection.task = asyncio.create_task(connection.join(self._target, self.up, self.down))
+                self.connections.append(connection)
 
 
 @asynccontextmanager
-async def linked(target: str) -> AsyncIterator[Link]:
-    link = Link(target)
-    await link.listen()
+async def linked(target: str, *, transcribe: bool = False) -> AsyncIterator[Link]:
+    link = Link(target, transcribe=transcribe)
+    link.listen()
     try:
         yield link
     finally:

@@ -49,14 +49,17 @@ class Load:
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._stop = asyncio.Event()
+        self._offers = asyncio.Event()
+        self._offers.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._offering = asyncio.create_task(self._offer())
         self.asks: dict[str, Ask] = {}
 
     async def _offer(self) -> None:
-        number = 0
+        due, number = self._began, 0
         while not self._stop.is_set():
-            due = self._began + number / self._rate
+            due = self._loop.time() if not self._offers.is_set() else due + 1 / self._rate
+            await self._offers.wait()
             await asyncio.sleep(max(0.0, due - self._loop.time()))
             task = asyncio.create_task(self._submit(number))
             self._tasks.add(task)
@@ -76,6 +79,12 @@ class Load:
                 await asyncio.sleep(0.1)
             else:
                 ask.answered = self._loop.time()
+
+    def pause(self) -> None:
+        self._offers.clear()
+
+    def resume(self) -> None:
+        self._offers.set()
 
     async def warm(self, seconds: float = _WARM_SECONDS) -> Rates:
         """Returns after that time under load, with the rates of it; below the least rate the test has failed."""
@@ -99,6 +108,7 @@ class Load:
     async def finish(self, seconds: float = 15.0) -> None:
         """Stops offering; every order that was ever offered must be answered within that time."""
         self._stop.set()
+        self._offers.set()
         await self._offering
         tasks = set(self._tasks)
         if tasks:

@@ -18,6 +18,7 @@ from controlplane.verify import history, p8_cache, reading, records
 from controlplane.verify.checks import Checks
 from controlplane.verify.verdict import Verdict
 from tests.robustness.load import Load
+from tests.robustness.parts import Replica
 from tests.robustness.world import World
 
 FINAL_SECONDS = 20.0
@@ -92,14 +93,30 @@ def recorded(world: World) -> Iterator[records.Record]:
 
 async def compare_caches(world: World) -> list[Verdict]:
     running = [replica for replica in world.replicas.values() if replica.running]
-    return [p8_cache.judge(await asyncio.gather(*(_told(world, replica.name, replica.grpc) for replica in running)))]
+    return [p8_cache.judge(await asyncio.gather(*(_told(world, replica) for replica in running)))]
 
 
-async def _told(world: World, name: str, endpoint: str) -> p8_cache.Told:
-    async with Client([endpoint]) as client:
+async def cache_catches_up(world: World, replica: Replica, *, within: float) -> None:
+    """The replica's cache contains what is in etcd now, and is right, within that time."""
+    head = await world.witness.store.revision()
+    async with asyncio.timeout(within):
+        while True:
+            told = await _told(world, replica, from_revision=head)
+            if not told.failure:
+                break
+            await asyncio.sleep(0.05)
+    verdict = p8_cache.judge([told])
+    assert verdict.ok, verdict
+
+
+async def _told(world: World, replica: Replica, from_revision: int = 0) -> p8_cache.Told:
+    name = replica.name
+    async with Client([replica.grpc]) as client:
         try:
             told = await client.cluster.hash()
         except (Unavailable, OutcomeUnknown) as error:
             return p8_cache.Told(name, failure=str(error))
+    if told.revision < from_revision:
+        return p8_cache.Told(name, failure=f"is only at revision {told.revision}")
     listing = await reading.listing(world.witness.store, told.revision)
     return p8_cache.Told(name, told.revision, told.hash, told.keys, listing.hash(), listing.keys)

@@ -28,6 +28,10 @@ class Fault:
         """A cycle was committed within that time, by whichever leader."""
         return await self._cycle(self.epoch - 1, within, rates)
 
+    async def lasts(self, seconds: float) -> None:
+        """Returns that long after the fault began."""
+        await asyncio.sleep(max(0.0, self.moment + seconds - asyncio.get_running_loop().time()))
+
     async def _cycle(self, above_epoch: int, within: float, rates: Rates) -> str:
         witness = self._witness
         await witness.until(

@@ -19,7 +19,9 @@ from tests.etcd import Etcd, free_ports, running_etcd
 from tests.robustness.parts import Joblet, Replica
 from tests.robustness.witness import Witness
 
+# Of the load, and one for the test itself.
 UNIQUE = ("licence-a", "licence-b", "licence-c")
+OWN = "licence-own"
 _READY_SECONDS = 30.0
 
 
@@ -78,9 +80,11 @@ class World:
     def standbys(self) -> list[Replica]:
         return [replica for replica in self.replicas.values() if replica is not self.leader]
 
-    def add_process_target(self, target: str, endpoints: Sequence[str] = ()) -> Joblet:
+    def add_process_target(
+        self, target: str, endpoints: Sequence[str] = (), *, capacity: str = "cpu=4,real=4"
+    ) -> Joblet:
         """A joblet that runs real commands, started at once."""
-        flags = ["--driver", "process", "--capacity", "cpu=4,real=4"]
+        flags = ["--driver", "process", "--capacity", capacity]
         return self._add(Joblet(target, self.folder / "joblets", endpoints=endpoints or self.endpoints, flags=flags))
 
     def add_simulated_targets(self, target: str, count: int, endpoints: Sequence[str] = ()) -> Joblet:
@@ -93,15 +97,16 @@ class World:
         return joblet
 
     async def start(self) -> None:
-        """Returns when it is ready."""
+        """Returns when it is ready. What a joblet is told when it connects stays so, hence the settings come first."""
         for replica in self.replicas.values():
             replica.start()
+        await self.witness.until(lambda: self.witness.cycles, _READY_SECONDS, "somebody leads")
+        await self._furnish()
         for number in range(1, self.plan.processes + 1):
             self.add_process_target(f"local-{number}")
         if self.plan.simulated:
             self.add_simulated_targets("sim", self.plan.simulated)
         await self.ready()
-        await self._furnish()
 
     async def ready(self, seconds: float = _READY_SECONDS) -> None:
         witness = self.witness
@@ -118,7 +123,7 @@ class World:
     async def _furnish(self) -> None:
         objects = [
             cluster_pb2.Object(resource=resources_pb2.Resource(name=name, key="LICENCE", value=name, unique=True))
-            for name in UNIQUE
+            for name in (*UNIQUE, OWN)
         ]
         if self.plan.settings is not None:
             objects.append(cluster_pb2.Object(settings=self.plan.settings))

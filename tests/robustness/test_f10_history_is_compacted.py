@@ -1,0 +1,44 @@
+"""F10: compaction at head while the watch of a replica is cut off."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.etcd import running_etcd
+from tests.robustness import promises
+from tests.robustness.conftest import Tell
+from tests.robustness.link import linked
+from tests.robustness.load import load
+from tests.robustness.recovery import Fault
+from tests.robustness.world import Plan, a_world, names
+
+KEPT = ("P2", "P3", "P7", "P8", "P9")
+
+
+@pytest.mark.parametrize("who", ["leader", "standby"])
+async def test_a_replica_that_missed_what_was_compacted_lists_again_within_five_seconds(
+    tmp_path: Path, tell: Tell, who: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        etcd = stack.enter_context(running_etcd(tmp_path / "etcd"))
+        links = {name: await stack.enter_async_context(linked(etcd.endpoint)) for name in names(3)}
+        plan = Plan(ways={name: link.url for name, link in links.items()})
+        world = await stack.enter_async_context(a_world(tmp_path, plan, etcd=etcd))
+        running = await stack.enter_async_context(load(world.endpoints))
+        rates = await running.warm()
+        replica = world.leader if who == "leader" else world.standbys[0]
+        link = links[replica.name]
+        await link.refuse()
+        missed = await world.witness.caught_up()
+        await world.witness.until(lambda: world.witness.revision > missed + 50, 5.0, "something happens meanwhile")
+        await world.etcdctl("compact", str(await world.witness.caught_up()))
+        link.listen()
+        fault = Fault(world)
+        await promises.cache_catches_up(world, replica, within=5.0)
+        tell(f"{who}: {await fault.went_on(within=5.0, rates=rates)}")
+        await world.ready()
+        assert "history is compacted, listing again" in replica.log
+        await promises.kept(world, running, *KEPT)
