@@ -1,0 +1,209 @@
+"""A leader that dies after any of its writes leaves nothing that the next one cannot bring to the same end."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from controlplane.aio.clock import SystemClock
+from controlplane.aio.failpoint import Failpoints
+from controlplane.controller_manager.clean_up import CleanUp
+from controlplane.controller_manager.orders import Orders
+from controlplane.controller_manager.runner import Controller
+from controlplane.controller_manager.targets import Targets
+from controlplane.model.errors import Conflict, Deposed
+from controlplane.model.fulfilment import Claim
+from controlplane.model.order import Counts, OrderStatus
+from controlplane.model.settings import Settings
+from controlplane.model.target import TargetStatus
+from controlplane.scheduler.cycle import Scheduler
+from controlplane.store import keys
+from controlplane.store.fenced import FencedWriter
+from controlplane.store.transaction import Item, Outcome
+from tests.builders import NOW, FulfilmentBuilder, a_fulfilment, an_identity, an_order
+from tests.clock import ManualClock
+from tests.component.leader_stage import Replica, Term, following, lead, running
+from tests.etcd import Etcd
+
+Setup = Callable[[Replica], Awaitable[None]]
+# What differs from run to run and says nothing about where things stand.
+_VARIES = ("epoch", "ended", "finished", "started", "since", "created", "cycle")
+
+
+class Mortal:
+    """A term whose leader dies when it has made so many writes."""
+
+    def __init__(self, term: Term, writes: int) -> None:
+        self._term = term
+        self._left = writes
+
+    @property
+    def epoch(self) -> int:
+        return self._term.epoch
+
+    async def commit(self, items: Sequence[Item]) -> Sequence[Outcome]:
+        allowed = items[: self._left]
+        self._left -= len(allowed)
+        outcomes = await self._term.commit(allowed) if allowed else ()
+        if len(allowed) < len(items):
+            raise Deposed("died")
+        return outcomes
+
+
+async def converge(replica: Replica, writer: FencedWriter) -> None:
+    """Asks every controller about every key until a whole round changes nothing; time passes between rounds."""
+    clock = ManualClock()
+    makers = (Orders, Targets, CleanUp)
+    controllers: list[Controller] = [make(replica.ledgers, writer, clock) for make in makers]
+    for _ in range(50):
+        before = replica.cache.revision
+        for controller, key in [(one, key) for one in controllers for key in one.every_key()]:
+            with suppress(Conflict):
+                await controller.reconcile(key)
+        clock.pass_seconds(10)
+        if replica.cache.revision == before and clock.monotonic() > 1030:
+            return
+    raise AssertionError("the controllers never come to rest")
+
+
+def state(replica: Replica) -> dict[str, Any]:
+    """All that leaders write, and which orders there are, without what varies."""
+    trees = ("desired", "claims", "status/ended", "status/orders", "status/targets", "config/orders")
+    return {
+        entry.stored.key: _plain(msgspec.json.decode(entry.stored.value))
+        for tree in trees
+        for entry in replica.cache.snapshot.all(tree)
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items() if name not in _VARIES}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+def a_status(target: str) -> TargetStatus:
+    return TargetStatus(target=target, epoch=1, phase="Ready")
+
+
+async def place(replica: Replica, *builders: FulfilmentBuilder) -> None:
+    for builder in builders:
+        claims = {keys.claim(claim.resource): claim for claim in builder.claims()}
+        await replica.write({keys.desired(builder.target, builder.identity): builder.build(), **claims})
+
+
+ORDER = an_order().of(4).jobs(cpu=1)
+OTHER = an_order().with_priority(7).build()
+PLACED = [a_fulfilment(ORDER.identity).task(at).holding(*(["licence"] if at == 0 else [])) for at in range(4)]
+
+
+async def ends_and_a_cancel(replica: Replica) -> None:
+    """One task succeeded, one failed, one is lost, one runs; then the user cancels."""
+    await replica.join("t1", cpu=8)
+    await replica.write({keys.order(ORDER.identity): ORDER.build()})
+    await place(replica, *PLACED)
+    for builder, phase in zip(PLACED, ("Succeeded", "Failed", "Failed", "Running"), strict=True):
+        reason = "Lost" if builder is PLACED[2] else ""
+        report = builder.observed(phase, reason=reason)
+        await replica.write({keys.observed("t1", builder.identity): report})
+    await replica.write({keys.order(ORDER.identity): ORDER.cancelled().build()})
+
+
+async def a_lost_target(replica: Replica) -> None:
+    """The joblet is gone: one of its tasks had succeeded, the others are lost, one of them with a claim."""
+    await replica.join("t1", cpu=8)
+    await replica.write({keys.order(ORDER.identity): ORDER.build()})
+    await place(replica, *PLACED)
+    await replica.write({keys.observed("t1", PLACED[1].identity): PLACED[1].observed("Succeeded")})
+    await replica.write({keys.observed("t1", PLACED[2].identity): PLACED[2].observed("Running")})
+    await replica.write({keys.live("t1"): None, keys.target_status("t1"): a_status("t1")})
+
+
+async def old_orders(replica: Replica) -> None:
+    """A finished order with more ended attempts than one transaction deletes, and one that is not finished."""
+    await replica.write({keys.SETTINGS: Settings(clean_up=0)})
+    finished = OrderStatus(
+        order=ORDER.identity, epoch=1, phase="Succeeded", counts=Counts(succeeded=4), percent=100, finished=NOW
+    )
+    await replica.write({keys.order(ORDER.identity): ORDER.build(), keys.order_status(ORDER.identity): finished})
+    await replica.write({keys.order(OTHER.id): OTHER})
+    for part in range(2):
+        names = [keys.ended(ORDER.identity, f"F{part}-{at:02d}") for at in range(60)]
+        await replica.write({name: PLACED[0].ended("done") for name in names})
+
+
+async def end_of(etcd: Etcd, setup: Setup, writes: int) -> tuple[dict[str, Any], bool]:
+    """Where everything stands when the first leader died after so many writes, and whether it did die."""
+    died = False
+    async with following(etcd.endpoint, Replica) as first:
+        await first.wipe()
+        await setup(first)
+        term, _ = await lead(first)
+        try:
+            await converge(first, FencedWriter(Mortal(term, writes)))
+        except Deposed:
+            died = True
+        await term.end()
+    async with following(etcd.endpoint, Replica) as second:
+        _, writer = await lead(second)
+        await converge(second, writer)
+        return state(second), died
+
+
+@pytest.mark.parametrize("setup", [ends_and_a_cancel, a_lost_target, old_orders])
+async def test_controllers_come_to_the_same_end_however_often_their_leader_dies(etcd: Etcd, setup: Setup) -> None:
+    expected, died = await end_of(etcd, setup, 1_000_000)
+    assert not died
+    for writes in itertools.count():
+        found, died = await end_of(etcd, setup, writes)
+        assert found == expected, f"after {writes} writes"
+        if not died:
+            break
+    assert writes >= 3
+
+
+async def test_placements_are_made_once_however_often_their_leader_dies(etcd: Etcd) -> None:
+    clock = SystemClock()
+    order = an_order().of(60).jobs(cpu=1).of(2).holding("licence").jobs(cpu=1).build()
+    # Three items of placements, one of a placement with its claim, and the record of the cycle.
+    for writes in range(5):
+        async with following(etcd.endpoint, Replica) as first:
+            await first.wipe()
+            await first.join("t1", cpu=40)
+            await first.join("t2", cpu=40)
+            ready = {keys.target_status(name): a_status(name) for name in ("t1", "t2")}
+            await first.write({keys.order(order.id): order, **ready})
+            term, _ = await lead(first)
+            dying = Scheduler(
+                first.ledgers,
+                FencedWriter(Mortal(term, writes)),
+                clock,
+                make_identity=an_identity,
+                failpoints=Failpoints(),
+            )
+            with pytest.raises(Deposed):
+                await dying.run()
+            await term.end()
+        async with following(etcd.endpoint, Replica) as second:
+            _, writer = await lead(second)
+            scheduler = Scheduler(second.ledgers, writer, clock, make_identity=an_identity, failpoints=Failpoints())
+            async with running(scheduler.run()):
+                await second.until(lambda: len(second.placed(order.id)) == 61)
+            check_placements(second, order.id)
+
+
+def check_placements(replica: Replica, order: str) -> None:
+    placed = replica.placed(order)
+    attempts = Counter((task.job, task.index, task.attempt) for one in placed for task in one.tasks)
+    assert set(attempts.values()) == {1}
+    assert all(attempt == 1 for _, _, attempt in attempts)
+    claim = replica.read(Claim, "claims", "licence")
+    assert claim is not None
+    assert [one.id for one in placed if one.holds] == [claim.fulfilment]
+    assert max(Counter(one.target for one in placed).values()) <= 40
