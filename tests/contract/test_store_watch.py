@@ -15,6 +15,7 @@ from controlplane.store.kv import Store
 from controlplane.store.transaction import Item, delete, put
 from controlplane.store.watch import Batch, Change, watch
 from tests.etcd import Etcd, free_ports
+from tests.proxy import proxied
 
 PREFIX = "/controlplane/"
 
@@ -127,3 +128,19 @@ async def test_a_dead_endpoint_is_left_for_the_next(etcd: Etcd) -> None:
     async with aclosing(watch(store.channels, PREFIX, revision)) as batches:
         assert (await asyncio.wait_for(anext(batches), 20)).revision == revision
     await store.close()
+
+
+async def test_a_stream_that_stays_silent_is_left_for_the_next_endpoint(etcd: Etcd) -> None:
+    """The first endpoint keeps its connections and says nothing; only a stream over the second can tell the change."""
+    async with proxied(etcd.endpoint.removeprefix("http://")) as proxy:
+        store = Store(EtcdOptions((proxy.url, etcd.endpoint)), SystemClock())
+        writer = Store(EtcdOptions((etcd.endpoint,)), SystemClock())
+        first = await write(writer, "a")
+        async with aclosing(watch(store.channels, PREFIX, first)) as batches:
+            await follow(batches, first)
+            proxy.hold()
+            last = await write(writer, "b")
+            assert [change.key for change in await follow(batches, last)] == [f"{PREFIX}b"]
+        proxy.release()
+        await store.close()
+        await writer.close()
