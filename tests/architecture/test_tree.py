@@ -1,0 +1,63 @@
+"""The tree keeps its own rules: who may import whom, docstrings, files of readable size, true pictures."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.pictures import PICTURES, TOUR, draw, marked
+
+ROOT = Path(__file__).parents[2]
+GENERATED = ROOT / "controlplane" / "wire" / "v1"
+OURS = sorted(
+    path
+    for folder in ("controlplane", "tests")
+    for path in (ROOT / folder).rglob("*.py")
+    if GENERATED not in path.parents
+)
+MOST_LINES = 400
+VAGUE = re.compile(r"(utils?|helpers?|common|base|managers?)\.py")
+
+
+def test_imports_go_only_in_the_directions_of_the_contracts() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_package_is_named_in_the_layers() -> None:
+    """A package outside of the layers could import anything."""
+    layers = (ROOT / "pyproject.toml").read_text().split("layers = [")[1].split("]")[0]
+    packages = {path.parent.name for path in (ROOT / "controlplane").glob("*/__init__.py")}
+    assert packages - set(re.findall(r"controlplane\.(\w+)", layers)) == set()
+
+
+@pytest.mark.parametrize("path", [path for path in OURS if path.name == "__init__.py"], ids=str)
+def test_every_package_says_what_lives_in_it(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_every_module_says_what_lives_in_it() -> None:
+    silent = [path for path in OURS if ast.get_docstring(ast.parse(path.read_text())) is None]
+    assert silent == []
+
+
+def test_no_file_is_too_long_to_read_in_one_sitting() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in OURS}
+    assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_no_module_is_named_by_what_it_is_not() -> None:
+    assert [path for path in OURS if VAGUE.fullmatch(path.name)] == []
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_pictures_in_the_tour_are_drawn_from_the_tables(name: str) -> None:
+    found = marked(name).search(TOUR.read_text())
+    assert found is not None, f"the tour has no picture of the {name}'s lifecycle"
+    assert found[2] == draw(*PICTURES[name]), "stale: python -m tests.architecture.pictures"
