@@ -71,6 +71,18 @@ async def end_term(
     return outcome.succeeded
 
 
+async def remove(
+    store: Store, own: CandidateEntry, leader: CandidateEntry, dead: CandidateEntry, *, patience_seconds: float
+) -> bool:
+    """Takes a dead standby out of the queue; False when etcd refused, as it does once that standby leads."""
+    compares = tuple(mod_is(entry.key, entry.mod_revision) for entry in (own, leader, dead))
+    try:
+        outcome = await store.commit(Item(compares, (delete(dead.key),)), timeout=patience_seconds)
+    except (errors.Unavailable, errors.OutcomeUnknown):
+        return False
+    return outcome.succeeded
+
+
 async def revoke(store: Store, lease: int) -> bool:
     """Whether the lease is gone. Tries for a bounded time; a lease that cannot be revoked ends by itself."""
     try:

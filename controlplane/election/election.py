@@ -16,7 +16,7 @@ import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.election import candidacy, terms
-from controlplane.election.guard import watch_over
+from controlplane.election.guard import key_gone, watch_over
 from controlplane.election.keeper import LeaseKeeper
 from controlplane.election.leadership import Leadership
 from controlplane.election.pulse import PulseServer
@@ -37,6 +37,9 @@ Lead = Callable[[Leadership], Awaitable[None]]
 _STOP_SECONDS = 2.0
 # Between terms whose work ended by itself: it would most likely do so again, and others may fare better.
 _AGAIN_SECONDS = 0.5
+_GOODBYE_SECONDS = 0.05
+# Ends of a term at which its key is still there.
+_WILLING = frozenset({"stepped-down", "cancelled", "finished"})
 
 
 class Election:
@@ -65,6 +68,10 @@ class Election:
     def leadership(self) -> Leadership | None:
         """This replica's own term."""
         return self._leadership
+
+    def followers(self) -> int:
+        """How many replicas hold this one's pulse; without any, only its lease can end its term."""
+        return self._pulse.followers() if self._pulse is not None else 0
 
     async def step_down(self) -> int:
         """Ends the own term and returns its epoch; Refused when this replica does not lead."""
@@ -107,10 +114,10 @@ class Election:
                 )
             await self._view.changed(self._view.revision())
 
-    def _say_goodbye(self) -> None:
+    def _say_goodbye(self) -> int:
+        """Returns how many heard it; from any thread."""
         leadership, pulse = self._leadership, self._pulse
-        if leadership is not None and pulse is not None:
-            pulse.leave(leadership.epoch)
+        return pulse.leave(leadership.epoch) if leadership is not None and pulse is not None else 0
 
     async def _stand(self, lead: Lead) -> None:
         """One candidacy, from its lease to the end of its term."""
@@ -200,8 +207,12 @@ class Election:
     async def _hand_over(
         self, leadership: Leadership, work: asyncio.Task[None], lease: int, stop_seconds: float | None
     ) -> None:
-        self._say_goodbye()
         work.cancel()
+        if self._say_goodbye() and leadership.why in _WILLING:
+            # Whoever heard it ends the term at once and notes how; the lease is the way for when nobody did.
+            gone = asyncio.create_task(key_gone(leadership, self._view))
+            await asyncio.wait({gone}, timeout=_GOODBYE_SECONDS)
+            await cancel(gone)
         await self._give_back(lease)
         await asyncio.wait({work}, timeout=stop_seconds)
         self._leadership = None

@@ -18,7 +18,7 @@ async def watch_over(leadership: Leadership, keeper: LeaseKeeper, view: View, cl
     """Returns when the term is over, and has said so to the leadership."""
     watches: tuple[Coroutine[Any, Any, str], ...] = (
         _deadline(leadership, clock),
-        _key_gone(leadership, view),
+        key_gone(leadership, view),
         _lease_lost(keeper),
         _told(leadership),
     )
@@ -37,7 +37,7 @@ async def _deadline(leadership: Leadership, clock: Clock) -> str:
     return "deadline"
 
 
-async def _key_gone(leadership: Leadership, view: View) -> str:
+async def key_gone(leadership: Leadership, view: View) -> str:
     while standing(view.candidates(), leadership.key, leadership.epoch).place is not Place.OUT:
         await view.changed(view.revision())
     return "key-gone"

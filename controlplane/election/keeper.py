@@ -35,7 +35,7 @@ class LeaseKeeper:
         clock: Clock,
         *,
         loop_ticks: Callable[[], int],
-        on_silent_loop: Callable[[], None],
+        on_silent_loop: Callable[[], object],
     ) -> None:
         self._options = options
         self._settings = settings

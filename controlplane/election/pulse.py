@@ -65,20 +65,29 @@ class PulseServer:
         self._waker.send(b".")
         self._thread.join(timeout)
 
+    def followers(self) -> int:
+        with self._lock:
+            return self._known()
+
     def lead(self, epoch: int) -> None:
         with self._lock:
             self._epoch = epoch
             self._beat()
 
-    def leave(self, epoch: int) -> None:
-        """Good-bye: this epoch is over. Nobody is connected afterwards."""
+    def leave(self, epoch: int) -> int:
+        """Good-bye: this epoch is over. Returns how many were told; nobody is connected afterwards."""
         with self._lock:
+            told = self._known()
             self._epoch = 0
             self._ended = max(self._ended, epoch)
             self._beat()
             for follower in list(self._followers.values()):
                 # The thread may sit in select on this socket: it is told by the socket and forgets it there.
                 self._shut(follower)
+            return told
+
+    def _known(self) -> int:
+        return sum(follower.known for follower in self._followers.values())
 
     def _work(self) -> None:
         following = self._clock.monotonic()

@@ -1,22 +1,28 @@
 """Waiting for one's turn: behind a living leader, with a hand on its pulse.
 
-Returns when the own key is first. Until then the current leader's pulse is followed, and a leader that is judged gone
-has its term ended, unless pulses were wrong lately.
+Returns when the own key is first. Until then the pulse of everybody ahead is followed, so that the connection to the
+next leader is up before it leads. A leader that is judged gone has its term ended; a standby that is judged gone is
+taken out of the queue, so that no dead one comes to lead. Neither happens when pulses were wrong lately, and a verdict
+counts only for the part that its subject played when its connection was last up: a cut of all pulses at once costs
+one change of leader, not one for each.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import structlog
 
 from controlplane.aio.clock import Clock
-from controlplane.election.candidacy import Seat, end_term, revoke
+from controlplane.election.candidacy import Seat, end_term, remove, revoke
 from controlplane.election.listener import Listener
 from controlplane.election.race import cancel
 from controlplane.election.settings import ElectionSettings
 from controlplane.election.standing import PULSE_ENDS, Place, Standing, noted, standing, term_end
 from controlplane.election.trust import Trust
+from controlplane.election.verdict import State
 from controlplane.election.view import CandidateEntry, View
 from controlplane.model.errors import Deposed
 from controlplane.model.leadership import TermEnd
@@ -26,6 +32,16 @@ log = structlog.get_logger()
 
 # A good-bye is on its way before the leader's key goes; this much later both have been read.
 _GOODBYE_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class _Following:
+    entry: CandidateEntry
+    listener: Listener
+    verdict: asyncio.Task[TermEnd]
+
+    def up(self) -> bool:
+        return self.listener.state is State.UP
 
 
 class Pursuit:
@@ -49,8 +65,9 @@ class Pursuit:
         self._settings = settings
         self._clock = clock
         self._trust = trust
-        self._epoch = 0
-        self._following: asyncio.Task[TermEnd] | None = None
+        self._leader_epoch = 0
+        self._following: dict[int, _Following] = {}
+        self._ends: dict[int, TermEnd] = {}
         self._revoking = revoking
 
     async def turn(self, seat: Seat, incarnation: str) -> tuple[CandidateEntry, TermEnd]:
@@ -62,56 +79,91 @@ class Pursuit:
                 raise Deposed("the candidate key is gone")
             if now.place is Place.FIRST:
                 return now.own, await self._how_it_ended()
-            self._follow(now.leader, incarnation)
+            self._follow(self._view.candidates(), now, incarnation)
             await self._next(now, revision)
 
     async def close(self) -> None:
-        if self._following is not None:
-            await cancel(self._following)
+        for following in self._following.values():
+            await cancel(following.verdict)
 
-    def _follow(self, leader: CandidateEntry, incarnation: str) -> None:
-        if self._following is not None and self._epoch == leader.create_revision:
-            return
-        if self._following is not None:
-            self._following.cancel()
-        listener = Listener(self._settings, incarnation, leader)
-        self._epoch = leader.create_revision
-        self._following = asyncio.create_task(listener.follow())
+    def _follow(self, candidates: Sequence[CandidateEntry], now: Standing, incarnation: str) -> None:
+        assert now.own is not None
+        assert now.leader is not None
+        ahead = {e.create_revision: e for e in candidates if e.create_revision < now.own.create_revision}
+        leader = now.leader.create_revision
+        left = self._following.keys() - ahead.keys()
+        if leader != self._leader_epoch and leader in self._following and not self._following[leader].up():
+            left.add(leader)
+        for epoch in left:
+            self._following.pop(epoch).verdict.cancel()
+        for epoch, entry in ahead.items():
+            if epoch not in self._following:
+                listener = Listener(self._settings, incarnation, entry)
+                self._following[epoch] = _Following(entry, listener, asyncio.create_task(listener.follow()))
+        self._leader_epoch = leader
 
     async def _next(self, now: Standing, revision: int) -> None:
-        """Until the queue changed, or the leader was judged gone and that was acted on."""
-        assert self._following is not None
+        """Until the queue changed, or somebody ahead was judged gone and that was acted on."""
         changed = asyncio.create_task(self._view.changed(revision))
+        verdicts = {following.verdict for following in self._following.values()}
         try:
-            await asyncio.wait({changed, self._following}, return_when=asyncio.FIRST_COMPLETED)
-            if changed.done() or not await self._conclude(now, self._following.result()):
+            await asyncio.wait({changed, *verdicts}, return_when=asyncio.FIRST_COMPLETED)
+            leader = self._following[self._leader_epoch]
+            if leader.verdict.done():
+                self._ends[self._leader_epoch] = leader.verdict.result()
+            if changed.done() or not await self._conclude(now):
                 return
             # The view shows what came of it; without an answer of etcd it is tried again.
             await asyncio.wait({changed}, timeout=self._settings.patience_seconds)
         finally:
             await cancel(changed)
 
-    async def _conclude(self, now: Standing, end: TermEnd) -> bool:
-        """False when the verdict is not acted on: the leader is then followed as if it had never been reached."""
+    async def _conclude(self, now: Standing) -> bool:
+        """Whether a change of the queue is to be expected. What is not acted on is followed anew, as never reached."""
+        self._trust.observe(self._view.candidates(), self._view.last_term(), self._clock.monotonic())
+        judged = [following for following in self._following.values() if following.verdict.done()]
+        expected = False
+        for following in judged:
+            end = following.verdict.result()
+            if end.how in PULSE_ENDS and not self._trust.given(self._clock.monotonic()):
+                del self._following[end.epoch]
+                self._ends.pop(end.epoch, None)
+            elif end.epoch == self._leader_epoch:
+                await self._end_term(now, end)
+                expected = True
+            else:
+                del self._following[end.epoch]
+                await self._remove(now, following.entry)
+        return expected
+
+    async def _end_term(self, now: Standing, end: TermEnd) -> None:
         assert now.own is not None
         assert now.leader is not None
-        self._trust.observe(self._view.candidates(), self._view.last_term(), self._clock.monotonic())
-        if end.how in PULSE_ENDS and not self._trust.given(self._clock.monotonic()):
-            self._following = None
-            return False
         log.info("ending the term of a leader that is gone", epoch=end.epoch, how=end.how)
         patience = self._settings.patience_seconds
         if await end_term(self._store, now.own, now.leader, end, patience_seconds=patience):
-            task = asyncio.create_task(revoke(self._store, now.leader.lease))
-            self._revoking.add(task)
-            task.add_done_callback(self._revoking.discard)
-        return True
+            self._revoke(now.leader.lease)
+
+    async def _remove(self, now: Standing, dead: CandidateEntry) -> None:
+        assert now.own is not None
+        assert now.leader is not None
+        log.info("taking a standby that is gone out of the queue", candidate=dead.candidate.id)
+        patience = self._settings.patience_seconds
+        if await remove(self._store, now.own, now.leader, dead, patience_seconds=patience):
+            self._revoke(dead.lease)
+
+    def _revoke(self, lease: int) -> None:
+        task = asyncio.create_task(revoke(self._store, lease))
+        self._revoking.add(task)
+        task.add_done_callback(self._revoking.discard)
 
     async def _how_it_ended(self) -> TermEnd:
         last = self._view.last_term()
-        note = noted(self._view.candidates(), last.epoch) if last is not None else None
-        following = self._following
-        if last is not None and note is None and following is not None and self._epoch == last.epoch:
-            await asyncio.wait({following}, timeout=_GOODBYE_SECONDS)
-            note = following.result() if following.done() else None
+        if last is None:
+            return term_end(None, None)
+        note = noted(self._view.candidates(), last.epoch) or self._ends.get(last.epoch)
+        following = self._following.get(last.epoch)
+        if note is None and following is not None:
+            await asyncio.wait({following.verdict}, timeout=_GOODBYE_SECONDS)
+            note = following.verdict.result() if following.verdict.done() else None
         return term_end(last, note)

@@ -160,6 +160,12 @@ class Replica:
         await self.view.until(lambda: any(e.candidate.incarnation == mine for e in self.view.candidates()))
 
 
+async def followed(replica: Replica, count: int) -> None:
+    """Returns when so many others hold its pulse."""
+    while replica.election.followers() < count:
+        await asyncio.sleep(0.005)
+
+
 def proof(text: str) -> Item:
     """A write that only a leader may do."""
     return Item(then=(put(PROOF, text.encode()),))
@@ -257,6 +263,10 @@ async def _play(endpoint: str, name: str, settings: ElectionSettings) -> None:
         else:
             _tell(Line(what="written", epoch=fences[0].epoch))
 
+    async def tell_when_followed(count: int) -> None:
+        await followed(replica, count)
+        _tell(Line(what="followed"))
+
     async with replica.running(lead):
         await replica.queued()
         _tell(Line(what="queued"))
@@ -268,6 +278,8 @@ async def _play(endpoint: str, name: str, settings: ElectionSettings) -> None:
                 time.sleep(float(rest))
             elif word == "write":
                 tasks.add(loop.create_task(write_with_first_fence()))
+            elif word == "followed":
+                tasks.add(loop.create_task(tell_when_followed(int(rest))))
 
         def read() -> None:
             for text in sys.stdin:

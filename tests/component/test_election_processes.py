@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from controlplane.election.standing import PULSE_ENDS
 from controlplane.model.leadership import Term
 from controlplane.store import codec, keys
 from tests.component.election_stage import LONG, PROOF, Line, Process, Replica
@@ -24,7 +25,7 @@ async def watcher(etcd: Etcd) -> AsyncIterator[Replica]:
 
 @pytest.fixture
 async def three(etcd: Etcd) -> AsyncIterator[list[Process]]:
-    """Three processes in the order of the queue; the first leads."""
+    """Three processes in the order of the queue, each with the pulse of those ahead; the first leads."""
     async with AsyncExitStack() as stack:
         processes = []
         for name in ("replica-1", "replica-2", "replica-3"):
@@ -32,6 +33,9 @@ async def three(etcd: Etcd) -> AsyncIterator[list[Process]]:
             await process.told("queued")
             processes.append(process)
         await processes[0].told("leads")
+        for process, behind in ((processes[0], 2), (processes[1], 1)):
+            process.command(f"followed {behind}")
+            await process.told("followed")
         yield processes
 
 
@@ -53,6 +57,15 @@ async def test_the_next_leads_when_the_leader_is_killed(three: list[Process], wa
     ended = (await term_of(watcher, again)).ended
     assert ended is not None
     assert (ended.epoch, ended.how) == (leads.epoch, "pulse-closed")
+
+
+async def test_a_dead_standby_leaves_the_queue_and_never_comes_to_lead(three: list[Process], watcher: Replica) -> None:
+    three[1].signal(signal.SIGKILL)
+    await watcher.view.until(lambda: [e.candidate.id for e in watcher.view.candidates()] == ["replica-1", "replica-3"])
+    three[0].signal(signal.SIGKILL)
+    ended = (await term_of(watcher, await three[2].told("leads"))).ended
+    assert ended is not None
+    assert ended.how == "pulse-closed"
 
 
 async def test_the_next_leads_when_the_leader_is_told_to_end(three: list[Process], watcher: Replica) -> None:
@@ -91,14 +104,17 @@ async def test_a_woken_leader_demotes_itself_and_queues_again(three: list[Proces
 async def test_a_stopped_standby_changes_nothing(three: list[Process], watcher: Replica) -> None:
     """It wakes with a full buffer of beats and an old view, and must conclude nothing from either."""
     epoch = (watcher.election.leader() or pytest.fail("nobody leads")).epoch
-    three[1].signal(signal.SIGSTOP)
+    three[2].signal(signal.SIGSTOP)
     # Longer than any silence; the time itself is the fault that is made.
-    await asyncio.sleep(3 * LONG.pulse_silence_seconds)
-    three[1].signal(signal.SIGCONT)
+    await asyncio.sleep(2 * LONG.pulse_silence_seconds)
+    three[2].signal(signal.SIGCONT)
+    three[2].command("followed 0")
+    await three[2].told("followed")
     three[0].signal(signal.SIGTERM)
     ended = (await term_of(watcher, await three[1].told("leads"))).ended
     assert ended is not None
-    assert (ended.epoch, ended.how) == (epoch, "stepped-down")
+    assert ended.epoch == epoch
+    assert ended.how not in PULSE_ENDS
 
 
 async def test_a_blocked_loop_loses_its_lease_to_the_next(three: list[Process], watcher: Replica) -> None:

@@ -14,7 +14,7 @@ from controlplane.model import errors
 from controlplane.model.leadership import Term
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, put
-from tests.component.election_stage import PROOF, Replica, proof
+from tests.component.election_stage import PROOF, Replica, followed, proof
 from tests.etcd import Etcd
 from tests.proxy import proxied
 
@@ -109,6 +109,7 @@ async def test_stepping_down_hands_over_and_queues_again(etcd: Etcd) -> None:
         leadership = await first.terms.get()
         async with Replica(etcd.endpoint, "b").running() as second:
             await second.queued()
+            await followed(first, 1)
             assert await first.election.step_down() == leadership.epoch
             assert first.ended.get_nowait() is leadership
             await second.terms.get()
