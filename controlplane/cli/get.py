@@ -157,7 +157,7 @@ async def _watch(shell: Shell, client: Client, kind: Kind, request: common_pb2.W
     at_start: list[dict[str, Any]] | None = []
     async for event in kind.service(client).watch(request):
         if event.type == "sync":
-            if at_start is not None and shell.out.is_table:
+            if at_start:
                 shell.out.rows(kind.columns, at_start)
             at_start = None
             continue
@@ -176,4 +176,4 @@ def _show_event(shell: Shell, kind: Kind, event: dict[str, Any]) -> None:
     elif event["type"] == "delete":
         shell.out.text(f"{event['object'][kind.key]}   deleted")
     else:
-        shell.out.rows(kind.columns, [event["object"]], header=False)
+        shell.out.rows(kind.columns, [event["object"]], header=not shell.out.has_header)

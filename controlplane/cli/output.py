@@ -78,12 +78,12 @@ class Output:
         sys.stdout.flush()
 
     def rows(self, columns: Sequence[Column], items: Sequence[Any], *, header: bool = True) -> None:
-        """Rows of a table. A later call without header keeps the widths of the first."""
+        """Rows of a table. A later call without header keeps the widths of the first, or widens them."""
         shown = [column for column in columns if self.form == Format.WIDE or not column.wide]
         cells = [[printable(column.value(item)) for column in shown] for item in items]
         lines = [[column.title for column in shown], *cells] if header else cells
-        if header:
-            self._widths = [max(len(line[at]) for line in lines) for at in range(len(shown))]
+        known = [0] * len(shown) if header else self._widths
+        self._widths = [max([known[at], *(len(line[at]) for line in lines)]) for at in range(len(shown))]
         for line in lines:
             self._console.print(self._aligned(line), soft_wrap=True)
 
