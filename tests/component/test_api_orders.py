@@ -46,6 +46,7 @@ async def test_a_submitted_order_is_stored_with_its_defaults_and_shown_as_pendin
     assert dict(order.resolved.jobs[0].job.requests.of) == {"cpu": 1.0}
     assert (order.status.phase, order.status.counts.pending) == ("Pending", 3)
     assert [(reason.reason, reason.count) for reason in order.status.reasons] == [("NoTargets", 3)]
+    assert [(task.phase, task.reason) for task in order.tasks] == [("Pending", "NoTargets")] * 3
     assert [(task.index, task.phase, task.attempt) for task in order.tasks] == [
         (0, "Pending", 0),
         (1, "Pending", 0),

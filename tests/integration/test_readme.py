@@ -81,7 +81,7 @@ def _run(bash: subprocess.Popen[str], command: str) -> tuple[str, int]:
         f"{{ {command.rstrip()}\n}} 2>talk; code=$?; tail -n 3 talk | grep ^error: ; rm -f talk; echo '{MARK}'$code\n"
     )
     bash.stdin.flush()
-    lines = []
+    lines: list[str] = []
     for line in bash.stdout:
         if line.startswith(MARK):
             return "".join(lines), int(line.removeprefix(MARK))

@@ -76,7 +76,8 @@ class Orders:
         message = found[0]
         self._view.explain(message, request.min_revision)
         order = self._view.order(entry)
-        page = await tasks.page(self._deps.ledgers, snapshot, order, start=0, limit=paging.MAX_ITEMS)
+        waits = self._view.waits(order.id, request.min_revision)
+        page = await tasks.page(self._deps.ledgers, snapshot, order, start=0, limit=paging.MAX_ITEMS, waits=waits)
         message.tasks.extend(page.tasks)
         message.next_task_token = paging.token_for(str(len(page.tasks))) if page.more else ""
         return message
@@ -92,7 +93,9 @@ class Orders:
             raise Invalid("page_token", "is not one that this service gave out")
         limit = paging.limit_of(request.limit)
         start = min(int(position), 1 << 40)
-        page = await tasks.page(self._deps.ledgers, snapshot, self._view.order(entry), start=start, limit=limit)
+        order = self._view.order(entry)
+        waits = self._view.waits(order.id, request.min_revision)
+        page = await tasks.page(self._deps.ledgers, snapshot, order, start=start, limit=limit, waits=waits)
         token = paging.token_for(str(start + len(page.tasks))) if page.more else ""
         return orders_pb2.ListTasksResponse(revision=snapshot.revision, items=page.tasks, next_page_token=token)
 

@@ -76,6 +76,11 @@ class OrderView:
             convert.fill(status, message.status)
         return message
 
+    def waits(self, identity: str, min_revision: int) -> dict[str, str]:
+        """Why pending tasks wait, by job."""
+        ledger = self._ledgers.orders.get(identity)
+        return self._reasons.of_jobs(ledger, min_revision) if ledger is not None else {}
+
     def explain(self, message: Any, min_revision: int = 0) -> None:
         """Adds why tasks of the order wait."""
         ledger = self._ledgers.orders.get(message.id)

@@ -27,6 +27,11 @@ class Reasons:
         world_now = self._look(min_revision)
         return reasons.of_order(world_now, ledger, times.show(self._clock.wall()), self._judged)
 
+    def of_jobs(self, ledger: OrderLedger, min_revision: int = 0) -> dict[str, str]:
+        """For each job with pending tasks, why they wait."""
+        world_now = self._look(min_revision)
+        return reasons.of_jobs(world_now, ledger, self._judged)
+
     def _look(self, min_revision: int) -> World:
         now = self._clock.monotonic()
         seen = self._world

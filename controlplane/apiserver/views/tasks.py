@@ -61,7 +61,10 @@ class Page:
     more: bool
 
 
-async def page(ledgers: Ledgers, snapshot: Snapshot, order: Order, *, start: int, limit: int) -> Page:
+async def page(
+    ledgers: Ledgers, snapshot: Snapshot, order: Order, *, start: int, limit: int, waits: Mapping[str, str]
+) -> Page:
+    """`waits` tells why pending tasks wait, by job."""
     resolved = ledgers.resolved(order)
     places = _places(resolved, start, limit)
     ledger = ledgers.orders.get(order.id)
@@ -70,6 +73,9 @@ async def page(ledgers: Ledgers, snapshot: Snapshot, order: Order, *, start: int
     ends = _ends(entries, places) if len(entries) < _MANY else await asyncio.to_thread(_ends, entries, places)
     rest = _rest_of(snapshot, order, ledger)
     tasks = [_task(place, ledger, live.get(place), ends.get(place), rest) for place in places]
+    for task in tasks:
+        if task.phase == TaskPhase.PENDING and task.job in waits:
+            task.reason = waits[task.job]
     return Page(tasks, start + len(places) < order.tasks_total)
 
 
