@@ -74,10 +74,14 @@ class ElectionView:
         return sorted(found, key=lambda candidate: candidate.create_revision)
 
     def last_term(self) -> Term | None:
-        names = self._cache.snapshot.names("terms")
-        last = max(names, default=None)
-        entry = self._cache.snapshot.get("terms", last) if last is not None else None
-        return entry.sound(Term) if entry is not None else None
+        """The newest record that can be read: what else stands in that tree is no term."""
+        snapshot = self._cache.snapshot
+        for name in sorted(snapshot.names("terms"), reverse=True):
+            entry = snapshot.get("terms", name)
+            term = entry.sound(Term) if entry is not None else None
+            if term is not None:
+                return term
+        return None
 
     async def reached(self, revision: int) -> None:
         await self._cache.reached(revision)
