@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import grpc
 from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from controlplane.model import errors
@@ -57,7 +58,7 @@ def from_rpc(error: grpc.aio.AioRpcError) -> errors.ControlPlaneError:
     message = error.details() or error.code().name
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY and isinstance(value, bytes):
-            found = _named(status_pb2.Status.FromString(value), message)
+            found = _named(value, message)
             if found is not None:
                 return found
     if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED):
@@ -77,7 +78,11 @@ def rebuild(name: str, message: str, field: str) -> errors.ControlPlaneError:
     return kind(message)
 
 
-def _named(status: status_pb2.Status, message: str) -> errors.ControlPlaneError | None:
+def _named(details: bytes, message: str) -> errors.ControlPlaneError | None:
+    try:
+        status = status_pb2.Status.FromString(details)
+    except DecodeError:
+        return None
     for detail in status.details:
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info) and info.domain == _DOMAIN:
