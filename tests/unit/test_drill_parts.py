@@ -78,6 +78,7 @@ async def store(etcd: Etcd) -> AsyncIterator[Store]:
 @pytest.fixture
 async def observer(store: Store) -> AsyncIterator[Observer]:
     found = Observer(store, SystemClock())
+    await found.begin()
     running = asyncio.create_task(found.run())
     yield found
     running.cancel()
@@ -99,6 +100,19 @@ async def test_the_first_cycle_of_a_later_epoch_is_seen_and_one_of_the_same_epoc
     await write(store, keys.cycle(9, 3), past.cycle(9, 3))
     await observer.until(lambda: observer.next_cycle(7) is not None)
     assert not observer.worked(8)
+
+
+async def test_what_ended_between_begin_and_run_is_seen(store: Store) -> None:
+    observer = Observer(store, SystemClock())
+    await write(store, keys.cycle(7, 1), past.cycle(7, 1))
+    await observer.begin()
+    assert observer.worked(7)
+    await write(store, keys.order_status(ORDER), past.status("Succeeded"))
+    running = asyncio.create_task(observer.run())
+    await observer.until(lambda: bool(observer.ends))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 async def test_ends_of_orders_are_seen(store: Store, observer: Observer) -> None:

@@ -45,6 +45,7 @@ class Drill:
     async def run(self, kills: int, number: signal.Signals) -> dict[str, Any]:
         """Ends when every acknowledged order is final, or nothing moves any more."""
         try:
+            await self._observer.begin()
             async with asyncio.TaskGroup() as background:
                 watching = background.create_task(self._observer.run())
                 offering = background.create_task(self._offer.run())

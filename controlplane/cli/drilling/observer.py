@@ -19,26 +19,31 @@ _STATUS = f"{keys.ROOT}status/orders/"
 
 
 class Observer:
-    """`run` it in the background. Times are this process's monotonic ones."""
+    """`begin` once, then `run` it in the background. Times are this process's monotonic ones."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self._revision = 0
         self._changed = asyncio.Condition()
         self._first_cycle: dict[int, float] = {}
         self.ends: dict[str, str] = {}
 
-    async def run(self) -> None:
-        revision = await self._store.revision()
-        async for page in self._store.pages(_CYCLES, revision=revision, keys_only=True):
+    async def begin(self) -> None:
+        """Fixes the revision after which everything is seen: orders must not be offered before."""
+        self._revision = await self._store.revision()
+        async for page in self._store.pages(_CYCLES, revision=self._revision, keys_only=True):
             for value in page.values:
                 self._cycle(value.key)
-        async with asyncio.TaskGroup() as watching:
-            watching.create_task(self._follow(_CYCLES, revision, lambda event: self._cycle(event.key)))
-            watching.create_task(self._follow(_STATUS, revision, self._status))
 
-    async def _follow(self, prefix: str, revision: int, see: Callable[[history.Event], None]) -> None:
-        async for batch in watch(self._store.channels, prefix, revision + 1):
+    async def run(self) -> None:
+        """Follows etcd until cancelled."""
+        async with asyncio.TaskGroup() as watching:
+            watching.create_task(self._follow(_CYCLES, lambda event: self._cycle(event.key)))
+            watching.create_task(self._follow(_STATUS, self._status))
+
+    async def _follow(self, prefix: str, see: Callable[[history.Event], None]) -> None:
+        async for batch in watch(self._store.channels, prefix, self._revision + 1):
             for change in batch.changes:
                 see(history.of_change(change))
             async with self._changed:
