@@ -136,6 +136,9 @@ class Scheduler:
 
 
 def last_cycle(ledgers: Ledgers) -> int:
-    """The number of the newest cycle on record; 0 before the first."""
-    snapshot = ledgers.cache.snapshot
-    return max((int(entry.parts[1]) for entry in snapshot.all("cycles") if entry.parts[1].isdigit()), default=0)
+    """The number of the newest cycle on record; 0 before the first. What cannot be read was no cycle."""
+    for entry in sorted(ledgers.cache.snapshot.all("cycles"), key=lambda entry: entry.parts[1], reverse=True):
+        cycle = entry.sound(Cycle)
+        if cycle is not None:
+            return cycle.n
+    return 0
