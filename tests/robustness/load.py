@@ -21,6 +21,7 @@ from tests.robustness.world import UNIQUE
 OFFERED = 70
 LEAST = 50
 _WARM_SECONDS = 2.5
+_WINDOWS = 6
 _PATIENCE = Patience(attempt_seconds=1.0, total_seconds=5.0)
 
 
@@ -87,13 +88,19 @@ class Load:
         self._offers.set()
 
     async def warm(self, seconds: float = _WARM_SECONDS) -> Rates:
-        """Returns after that time under load, with the rates of it; below the least rate the test has failed."""
+        """Returns after that time at no less than the least rate, with the rates of it: the fault may come now.
+
+        A rate that is not reached in the first moments, or not at all times on a busy machine, may still come; a test
+        without it has failed.
+        """
         await asyncio.sleep(max(0.0, self._began + 1.0 - self._loop.time()))
-        since = self._loop.time()
-        await asyncio.sleep(seconds)
-        rates = self.rates(since, self._loop.time())
-        assert rates.reached >= LEAST, f"offered {rates.offered:.1f}/s, reached only {rates.reached:.1f} orders/s"
-        return rates
+        for _ in range(_WINDOWS):
+            since = self._loop.time()
+            await asyncio.sleep(seconds)
+            rates = self.rates(since, self._loop.time())
+            if rates.reached >= LEAST:
+                return rates
+        raise AssertionError(f"offered {rates.offered:.1f}/s, reached only {rates.reached:.1f} orders/s")
 
     def rates(self, since: float, until: float) -> Rates:
         asks = self.asks.values()

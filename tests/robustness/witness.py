@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from controlplane.aio.clock import SystemClock
+from controlplane.model.errors import Broken
+from controlplane.model.leadership import Cycle, Term
 from controlplane.model.lifecycle import FINAL_ORDER
-from controlplane.store import keys
+from controlplane.model.order import OrderStatus
+from controlplane.model.target import TargetStatus
+from controlplane.store import codec, keys
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Value
 from controlplane.store.watch import Change, watch
 
-
-class _Object(msgspec.Struct):
-    """What the witness reads of a value; all that it leaves out may be anything."""
-
-    phase: str = ""
-    id: str = ""
-    epoch: int = 0
+# What the witness reads itself; everything else is for the checks.
+_KINDS: dict[str, type[msgspec.Struct]] = {
+    "status/orders": OrderStatus,
+    "status/targets": TargetStatus,
+    "terms": Term,
+    "cycles": Cycle,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +85,19 @@ class Witness:
             return
         self.values[change.key] = change.value
         tree, parts = keys.parse(change.key) or ("", ())
-        if tree in ("status/orders", "status/targets", "terms", "cycles"):
-            self._note(tree, parts, change, moment)
+        if tree in _KINDS:
+            with suppress(Broken):
+                self._note(parts[0], codec.decode(change.value.value, _KINDS[tree]), change.revision, moment)
 
-    def _note(self, tree: str, parts: tuple[str, ...], change: Change, moment: float) -> None:
-        assert change.value is not None
-        try:
-            found = msgspec.json.decode(change.value.value, type=_Object)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return
-        if tree == "status/orders":
-            self.phases[parts[0]] = found.phase
-        elif tree == "status/targets":
-            self.targets[parts[0]] = found.phase
-        elif tree == "terms":
-            self.terms.append(Seen(moment, change.revision, found.epoch, found.id))
-        else:
-            self.cycles.append(Seen(moment, change.revision, found.epoch))
+    def _note(self, name: str, found: msgspec.Struct, revision: int, moment: float) -> None:
+        if isinstance(found, OrderStatus):
+            self.phases[name] = found.phase
+        elif isinstance(found, TargetStatus):
+            self.targets[name] = found.phase
+        elif isinstance(found, Term):
+            self.terms.append(Seen(moment, revision, found.epoch, found.id))
+        elif isinstance(found, Cycle):
+            self.cycles.append(Seen(moment, revision, found.epoch))
 
     async def until(self, holds: Callable[[], object], seconds: float, what: str) -> None:
         """Returns when it holds; asked again after each change."""

@@ -22,7 +22,7 @@ from tests.robustness.witness import Witness
 # Of the load, and one for the test itself.
 UNIQUE = ("licence-a", "licence-b", "licence-c")
 OWN = "licence-own"
-_READY_SECONDS = 30.0
+_READY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +108,10 @@ class World:
             self.add_simulated_targets("sim", self.plan.simulated)
         await self.ready()
 
-    async def ready(self, seconds: float = _READY_SECONDS) -> None:
+    async def ready(self, seconds: float = _READY_SECONDS, *, beside: int = 0) -> None:
+        """`beside`: keys in the queue of candidates that are no candidates."""
         witness = self.witness
-        running = sum(replica.running for replica in self.replicas.values())
+        running = sum(replica.running for replica in self.replicas.values()) + beside
         targets = self.plan.processes + self.plan.simulated
 
         def holds() -> bool:

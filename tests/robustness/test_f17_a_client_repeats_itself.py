@@ -1,0 +1,87 @@
+"""F17: a client does not hear the answer to its submit and repeats it through another replica."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from controlplane.client import Client
+from controlplane.client.caller import Patience
+from controlplane.model.errors import OutcomeUnknown, Unavailable
+from controlplane.store import keys
+from tests.etcd import running_etcd
+from tests.robustness import promises
+from tests.robustness.conftest import Tell
+from tests.robustness.link import linked
+from tests.robustness.load import an_order, load
+from tests.robustness.world import Plan, World, a_world, names
+
+KEPT = ("P2", "P3")
+MANY = 20
+
+
+def creations(world: World, order: str) -> int:
+    key = keys.order(order)
+    changes = (change for change in world.witness.changes if change.key == key)
+    return sum(change.value is not None and change.value.create_revision == change.revision for change in changes)
+
+
+@pytest.mark.parametrize("lost", ["the submit on its way to etcd", "etcd's answer"])
+async def test_a_submit_repeated_through_another_replica_is_one_order(tmp_path: Path, tell: Tell, lost: str) -> None:
+    async with AsyncExitStack() as stack:
+        etcd = stack.enter_context(running_etcd(tmp_path / "etcd"))
+        links = {name: await stack.enter_async_context(linked(etcd.endpoint)) for name in names(3)}
+        plan = Plan(ttl=5, ways={name: link.url for name, link in links.items()})
+        world = await stack.enter_async_context(a_world(tmp_path, plan, etcd=etcd))
+        running = await stack.enter_async_context(load(world.endpoints))
+        rates = await running.warm()
+        deaf, other = world.standbys
+        link = links[deaf.name]
+        hasty = Patience(attempt_seconds=0.3, total_seconds=0.3)
+        first = await stack.enter_async_context(Client([deaf.grpc], patience=hasty))
+        second = await stack.enter_async_context(Client([other.grpc]))
+        orders = [an_order(first.mint.make()) for _ in range(MANY)]
+        link.hold(link.up if lost.startswith("the submit") else link.down)
+        unheard = await asyncio.gather(*(first.orders.submit(order) for order in orders), return_exceptions=True)
+        assert all(isinstance(answer, OutcomeUnknown | Unavailable) for answer in unheard), unheard
+        answers = [await second.orders.submit(order) for order in orders]
+        link.release()
+        assert {answer.repeated for answer in answers} == {lost == "etcd's answer"}
+        again = [await second.orders.submit(order) for order in orders]
+        assert all(answer.repeated for answer in again)
+        assert [answer.item.id for answer in again] == [order.id for order in orders]
+        identities = {order.id for order in orders}
+        await promises.final(world, identities)
+        promises.succeeded_once(world, identities)
+        await promises.kept(world, running, *KEPT)
+        assert {creations(world, order) for order in (*identities, *running.acknowledged)} == {1}
+        repeated = sum(ask.tries > 1 for ask in running.asks.values())
+        tell(
+            f"{lost}: offered {rates.offered:.1f}/s, reached {rates.reached:.1f}/s, {repeated} of the load repeated too"
+        )
+
+
+async def test_a_submit_to_a_stopped_replica_is_repeated_and_is_one_order(tmp_path: Path, tell: Tell) -> None:
+    """The stopped replica finds the submit in its socket when it goes on, long after it was repeated elsewhere."""
+    async with a_world(tmp_path) as world, load(world.endpoints) as running:
+        rates = await running.warm()
+        stopped, other = world.standbys
+        async with Client([stopped.grpc]) as first, Client([other.grpc]) as second:
+            await first.cluster.status()
+            stopped.signal(signal.SIGSTOP)
+            orders = [an_order(first.mint.make()) for _ in range(MANY)]
+            late = [asyncio.create_task(first.orders.submit(order)) for order in orders]
+            answers = [await second.orders.submit(order) for order in orders]
+            assert not any(answer.repeated for answer in answers)
+            stopped.signal(signal.SIGCONT)
+            assert all(answer.repeated for answer in await asyncio.gather(*late))
+        identities = {order.id for order in orders}
+        await promises.final(world, identities)
+        promises.succeeded_once(world, identities)
+        await promises.kept(world, running, *KEPT)
+        assert {creations(world, order) for order in (*identities, *running.acknowledged)} == {1}
+        tell(f"offered {rates.offered:.1f}/s, reached {rates.reached:.1f}/s")

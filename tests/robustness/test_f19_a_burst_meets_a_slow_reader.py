@@ -1,0 +1,78 @@
+"""F19: a slow watch consumer, and a burst of 10,000 events."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
+from controlplane.client import Client
+from controlplane.model import times
+from controlplane.model.identity import Mint
+from controlplane.model.job import Job
+from controlplane.store import codec, keys
+from controlplane.store.transaction import Item, put
+from controlplane.wire.v1 import common_pb2
+from tests.etcd import running_etcd
+from tests.robustness import promises
+from tests.robustness.conftest import Tell
+from tests.robustness.link import linked
+from tests.robustness.load import load
+from tests.robustness.recovery import Fault
+from tests.robustness.world import Plan, World, a_world, names
+
+EVENTS = 10_000
+_TOGETHER = 100
+SLOW_BYTES_PER_SECOND = 1_000_000
+
+
+async def burst(world: World) -> None:
+    """10,000 jobs, as a user with a large file would write them."""
+    mint, created = Mint(wall_milliseconds, chance), times.show(SystemClock().wall())
+    for first in range(0, EVENTS, _TOGETHER):
+        jobs = [
+            Job(name=f"burst-{number}", id=mint.make(), created=created, command=("true",))
+            for number in range(first, first + _TOGETHER)
+        ]
+        operations = tuple(put(keys.config("jobs", job.name), codec.encode(job)) for job in jobs)
+        await world.witness.store.commit(Item(then=operations))
+
+
+async def test_every_cache_equals_etcd_ten_seconds_after_a_burst(tmp_path: Path, tell: Tell) -> None:
+    async with AsyncExitStack() as stack:
+        etcd = stack.enter_context(running_etcd(tmp_path / "etcd"))
+        links = {name: await stack.enter_async_context(linked(etcd.endpoint)) for name in names(3)}
+        plan = Plan(ttl=5, ways={name: link.url for name, link in links.items()})
+        world = await stack.enter_async_context(a_world(tmp_path, plan, etcd=etcd))
+        running = await stack.enter_async_context(load(world.endpoints))
+        rates = await running.warm()
+        slow, stopped = world.standbys
+        links[slow.name].down.bytes_per_second = SLOW_BYTES_PER_SECOND
+        stopped.signal(signal.SIGSTOP)
+        await burst(world)
+        fault = Fault(world)
+        stopped.signal(signal.SIGCONT)
+        replicas = world.replicas.values()
+        await asyncio.gather(*(promises.cache_catches_up(world, replica, within=10.0) for replica in replicas))
+        took = asyncio.get_running_loop().time() - fault.moment
+        tell(f"{await fault.went_on(within=5.0, rates=rates)}; every cache equals etcd {took:.1f} s after the burst")
+        links[slow.name].down.bytes_per_second = 0
+        await promises.kept(world, running, "P8")
+
+
+async def test_a_watcher_that_does_not_read_hears_of_everything_when_it_does(tmp_path: Path, tell: Tell) -> None:
+    async with a_world(tmp_path) as world, load(world.endpoints) as running:
+        rates = await running.warm()
+        async with Client(world.endpoints) as client, asyncio.timeout(30):
+            watch = client.jobs.watch(common_pb2.WatchRequest())
+            assert (await anext(watch)).type == "sync"
+            fault = Fault(world)
+            await burst(world)
+            told = await fault.went_on(within=5.0, rates=rates)
+            await promises.cache_catches_up(world, world.leader, within=10.0)
+            heard = {(await anext(watch)).object.name for _ in range(EVENTS)}
+        tell(f"{told}; {len(heard)} names heard late")
+        assert len(heard) == EVENTS
+        await promises.kept(world, running, "P8")
