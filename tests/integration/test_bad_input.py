@@ -162,7 +162,7 @@ async def test_junk_on_the_grpc_port_harms_nobody(world: World) -> None:
 async def test_bytes_that_are_no_message_are_refused(world: World) -> None:
     async with grpc.aio.insecure_channel(world.replicas["replica-1"].grpc) as channel:
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/controlplane.v1.Orders/Submit")
-        with pytest.raises(grpc.aio.AioRpcError, match="controlplane.v1.Order"):
+        with pytest.raises(grpc.aio.AioRpcError, match="Order"):
             await call(b"\xff\xff\xff\xff", timeout=5)
         unknown = orders_pb2.Order(packet=requesting(cpu=1)).SerializeToString() + b"\xfa\x3f\x01x"
         with pytest.raises(grpc.aio.AioRpcError) as caught:

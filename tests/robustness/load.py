@@ -22,6 +22,7 @@ OFFERED = 70
 LEAST = 50
 _WARM_SECONDS = 2.5
 _WINDOWS = 6
+_LATE_SECONDS = 0.2
 _PATIENCE = Patience(attempt_seconds=1.0, total_seconds=5.0)
 
 
@@ -59,8 +60,9 @@ class Load:
     async def _offer(self) -> None:
         due, number = self._began, 0
         while not self._stop.is_set():
-            due = self._loop.time() if not self._offers.is_set() else due + 1 / self._rate
             await self._offers.wait()
+            # What a busy machine made late is not made up for by a flood.
+            due = max(due + 1 / self._rate, self._loop.time() - _LATE_SECONDS)
             await asyncio.sleep(max(0.0, due - self._loop.time()))
             task = asyncio.create_task(self._submit(number))
             self._tasks.add(task)
