@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from controlplane.cache.ledger import OrderLedger
+from controlplane.cache.ledger import ORPHAN, OrderLedger
 from controlplane.engine import verdict
 from controlplane.engine.world import Signature, World, signature_of
 from controlplane.model.order import Reason
@@ -15,6 +15,7 @@ def of_order(
 ) -> tuple[Reason, ...]:
     """`judged` keeps verdicts on this very world, for who asks about many orders."""
     counted: Counter[str] = Counter()
+    counted[verdict.LOST] = sum(job.counts[ORPHAN] for job in ledger.jobs.values())
     for name, why in of_jobs(world, ledger, judged).items():
         job = ledger.jobs[name]
         backing_off = 0 if ledger.order.paused else job.pending() - job.ready(now)

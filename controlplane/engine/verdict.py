@@ -19,6 +19,7 @@ HELD = "ResourceHeld"
 QUEUED = "Queued"
 PAUSED = "Paused"
 BACKING_OFF = "BackingOff"
+LOST = "Lost"  # its fulfilment vanished, and its end is about to be written
 
 # The nearer a task came to fitting, the later in this list its reason stands.
 NEARNESS = (NO_TARGETS, TARGET_POLICY, DRIVER, NOT_READY, CAPACITY, FULL, HELD)

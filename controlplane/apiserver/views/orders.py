@@ -82,10 +82,12 @@ class OrderView:
         return self._reasons.of_jobs(ledger, min_revision) if ledger is not None else {}
 
     def explain(self, message: Any, min_revision: int = 0) -> None:
-        """Adds why tasks of the order wait."""
+        """Counts as they are at this moment, which agree with the reasons why tasks wait; stored ones are older."""
         ledger = self._ledgers.orders.get(message.id)
-        if ledger is None or ledger.phase in FINAL_ORDER or not ledger.pending():
+        if ledger is None or ledger.phase in FINAL_ORDER:
             return
+        convert.fill(ledger.counts(), message.status.counts)
+        message.status.percent = ledger.percent()
         for reason in self._reasons.of(ledger, min_revision):
             message.status.reasons.add(reason=reason.reason, count=reason.count)
 
