@@ -1,15 +1,13 @@
 """Group commit: writes of many callers travel together.
 
-A lone write goes at once. While writes are on their way, others gather: until a group is full or at least as large as
-the one that landed last (those callers are back by then), or until the oldest has waited `gather_seconds`, since few
-large groups cost less than many small ones. `in_flight` groups may be under way at a time. What belongs into one group
-is decided by `split`.
+A lone write goes at once. Under load, that is when several came within the last `gather_seconds`, writes gather for
+that long or until they are many, since few large groups cost less than many small ones. `in_flight` groups may be
+under way at a time. What belongs into one group is decided by `split`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +17,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _LOOK_AHEAD = 256
+# So many writes within the gathering time are a load, and so many of them are worth a group of their own.
+_LOAD = 5
+_MANY = 16
 
 
 class GroupCommit(Generic[T, R]):
@@ -42,7 +43,8 @@ class GroupCommit(Generic[T, R]):
         self._under_way: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
-        self._landed_last = 1
+        self._since = 0.0
+        self._came = self._came_before = 0
 
     async def submit(self, item: T) -> R:
         """The item's result, or the error of the group it travelled in. Cancelling the caller does not recall it."""
@@ -53,6 +55,7 @@ class GroupCommit(Generic[T, R]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._waiting.append((item, future))
+        self._note(loop.time())
         if self._soon is None and self._enough():
             # Callers that are ready in the same turn of the loop join this group.
             self._soon = loop.call_soon(self._send)
@@ -60,9 +63,19 @@ class GroupCommit(Generic[T, R]):
             self._timer = loop.call_later(self._gather_seconds, self._send)
         return future
 
+    def _note(self, now: float) -> None:
+        """Counts what comes in windows of the gathering time; the last whole one and the one under way are kept."""
+        if now - self._since >= self._gather_seconds:
+            recent = now - self._since < 2 * self._gather_seconds
+            self._came_before = self._came if recent else 0
+            self._came, self._since = 0, now
+        self._came += 1
+
     def _enough(self) -> bool:
         count = len(self._waiting)
-        return count >= self._full or (not self._under_way and count >= self._landed_last)
+        if self._under_way:
+            return count >= self._full
+        return count >= _MANY or self._came + self._came_before < _LOAD
 
     async def drain(self) -> None:
         """Waits until everything submitted so far has its result."""
@@ -81,11 +94,10 @@ class GroupCommit(Generic[T, R]):
             group = [self._waiting.popleft() for _ in range(count)]
             task = asyncio.get_running_loop().create_task(self._commit(group))
             self._under_way.add(task)
-            task.add_done_callback(functools.partial(self._landed, count))
+            task.add_done_callback(self._landed)
 
-    def _landed(self, count: int, task: asyncio.Task[None]) -> None:
+    def _landed(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
-        self._landed_last = count
         # What is still gathering has its timer; what could not be sent when its time was up goes now.
         if self._waiting and (self._timer is None or self._enough()):
             self._send()
