@@ -140,3 +140,16 @@ async def test_a_stopping_replica_sends_its_joblets_elsewhere(stage: Stage, api:
 async def test_what_came_with_the_hello_is_heard(stage: Stage, api: Api) -> None:
     talk = await stage.a_talk(api, JobletMessage(heartbeat=joblets_pb2.Heartbeat(number=5)))
     assert (await talk.until("heartbeat_ack")).number == 5
+
+
+@pytest.mark.parametrize("poison", [b"{", b'{"kind":"Fulfilment"}', None])
+async def test_a_fulfilment_that_cannot_be_sent_does_not_keep_the_others_away(
+    stage: Stage, api: Api, poison: bytes | None
+) -> None:
+    """None: well-formed, but with a number that no message can carry."""
+    bad = await api.desire(cycle=1 << 70)
+    if poison is not None:
+        await api.put(keys.desired(TARGET, bad.id), poison)
+    good = await api.desire()
+    talk = await stage.a_joblet(api)
+    assert [assign.fulfilment.id for assign in await talk.synced()] == [good.id]

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 import structlog
+from google.protobuf.message import Message
 
 from controlplane.cache.reflector import Cache
 from controlplane.cache.snapshot import Entry, Snapshot
@@ -82,21 +83,31 @@ class Outbox:
 
 
 def assign_of(entry: Entry, snapshot: Snapshot) -> joblets_pb2.Assign | None:
-    """None for a value that cannot be read: the joblet goes on with the rest."""
-    fulfilment = entry.sound(Fulfilment)
-    if fulfilment is None:
+    """None for a value that cannot be read or sent: the joblet goes on with the rest."""
+    message = joblets_pb2.Assign(revision=entry.revision)
+    if not _fill(message.fulfilment, entry, Fulfilment):
         log.error("a fulfilment in etcd cannot be read, it is not assigned", key=entry.stored.key)
         return None
-    message = joblets_pb2.Assign(revision=entry.revision)
-    convert.fill(fulfilment, message.fulfilment)
     message.fulfilment.revision = entry.revision
     reported = snapshot.get("inventory", *entry.parts)
     if reported is not None:
         message.observed_revision = reported.revision
-        observed = reported.sound(Observed)
-        if observed is not None:
-            message.fulfilment.observed.CopyFrom(convert.to_wire(observed, fulfilments_pb2.Observed))
+        observed = fulfilments_pb2.Observed()
+        if _fill(observed, reported, Observed):
+            message.fulfilment.observed.CopyFrom(observed)
     return message
+
+
+def _fill(message: Message, entry: Entry, kind: type[Fulfilment] | type[Observed]) -> bool:
+    """Whether the entry is of that kind and its numbers fit into a message, which JSON does not promise."""
+    found = entry.sound(kind)
+    if found is None:
+        return False
+    try:
+        convert.fill(found, message)
+    except ValueError:
+        return False
+    return True
 
 
 def packed(messages: Iterable[ReplicaMessage]) -> Iterator[joblets_pb2.ReplicaBatch]:
