@@ -260,7 +260,12 @@ async def test_fulfilments_and_tasks_show_what_joblets_saw_and_how_attempts_ende
         (2, "Pending", 1, ""),
         (3, "Placed", 1, "here"),
     ]
-    assert (shown[0].percent, shown[1].exit_code, shown[1].artefacts, shown[2].reason) == (40, 3, ["a://b"], "NoTargets")
+    assert (shown[0].percent, shown[1].exit_code, shown[1].artefacts, shown[2].reason) == (
+        40,
+        3,
+        ["a://b"],
+        "NoTargets",
+    )
     await api.store.commit(
         Item(
             (), (transaction.delete(keys.desired("here", running)), transaction.delete(keys.observed("here", running)))
