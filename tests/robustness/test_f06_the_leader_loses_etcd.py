@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.etcd import running_etcd
 from tests.robustness import promises
 from tests.robustness.conftest import Tell
-from tests.robustness.link import linked
 from tests.robustness.load import load
+from tests.robustness.network import linked_to_etcd
 from tests.robustness.recovery import Fault
-from tests.robustness.world import Plan, a_world, names
+from tests.robustness.world import Plan
 
 TTL = 3
 
 
 @pytest.mark.parametrize("lost", ["what the leader says", "what etcd answers", "both"])
 async def test_a_leader_without_etcd_is_followed_within_two_ttl(tmp_path: Path, tell: Tell, lost: str) -> None:
-    async with AsyncExitStack() as stack:
-        etcd = stack.enter_context(running_etcd(tmp_path / "etcd"))
-        links = {name: await stack.enter_async_context(linked(etcd.endpoint)) for name in names(3)}
-        plan = Plan(ttl=TTL, ways={name: link.url for name, link in links.items()})
-        world = await stack.enter_async_context(a_world(tmp_path, plan, etcd=etcd))
-        running = await stack.enter_async_context(load(world.endpoints))
+    async with linked_to_etcd(tmp_path, Plan(ttl=TTL)) as (world, links), load(world.endpoints) as running:
         rates = await running.warm()
         fault, link = Fault(world), links[world.leader.name]
         ways = {"what the leader says": [link.up], "what etcd answers": [link.down], "both": [link.up, link.down]}

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.etcd import running_etcd
 from tests.robustness import promises
 from tests.robustness.conftest import Tell
-from tests.robustness.link import linked
 from tests.robustness.load import load
+from tests.robustness.network import linked_to_etcd
 from tests.robustness.recovery import Fault
-from tests.robustness.world import Plan, a_world, names
 
 KEPT = ("P2", "P3", "P7", "P8", "P9")
 
@@ -22,12 +19,7 @@ KEPT = ("P2", "P3", "P7", "P8", "P9")
 async def test_a_replica_that_missed_what_was_compacted_lists_again_within_five_seconds(
     tmp_path: Path, tell: Tell, who: str
 ) -> None:
-    async with AsyncExitStack() as stack:
-        etcd = stack.enter_context(running_etcd(tmp_path / "etcd"))
-        links = {name: await stack.enter_async_context(linked(etcd.endpoint)) for name in names(3)}
-        plan = Plan(ways={name: link.url for name, link in links.items()})
-        world = await stack.enter_async_context(a_world(tmp_path, plan, etcd=etcd))
-        running = await stack.enter_async_context(load(world.endpoints))
+    async with linked_to_etcd(tmp_path) as (world, links), load(world.endpoints) as running:
         rates = await running.warm()
         replica = world.leader if who == "leader" else world.standbys[0]
         link = links[replica.name]

@@ -13,12 +13,11 @@ from controlplane.client import Client
 from controlplane.client.caller import Patience
 from controlplane.model.errors import OutcomeUnknown, Unavailable
 from controlplane.store import keys
-from tests.etcd import running_etcd
 from tests.robustness import promises
 from tests.robustness.conftest import Tell
-from tests.robustness.link import linked
 from tests.robustness.load import an_order, load
-from tests.robustness.world import Plan, World, a_world, names
+from tests.robustness.network import linked_to_etcd
+from tests.robustness.world import Plan, World, a_world
 
 KEPT = ("P2", "P3")
 MANY = 20
@@ -33,10 +32,7 @@ def creations(world: World, order: str) -> int:
 @pytest.mark.parametrize("lost", ["the submit on its way to etcd", "etcd's answer"])
 async def test_a_submit_repeated_through_another_replica_is_one_order(tmp_path: Path, tell: Tell, lost: str) -> None:
     async with AsyncExitStack() as stack:
-        etcd = stack.enter_context(running_etcd(tmp_path / "etcd"))
-        links = {name: await stack.enter_async_context(linked(etcd.endpoint)) for name in names(3)}
-        plan = Plan(ttl=5, ways={name: link.url for name, link in links.items()})
-        world = await stack.enter_async_context(a_world(tmp_path, plan, etcd=etcd))
+        world, links = await stack.enter_async_context(linked_to_etcd(tmp_path, Plan(ttl=5)))
         running = await stack.enter_async_context(load(world.endpoints))
         rates = await running.warm()
         deaf, other = world.standbys

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
@@ -15,13 +14,12 @@ from controlplane.model.job import Job
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, put
 from controlplane.wire.v1 import common_pb2
-from tests.etcd import running_etcd
 from tests.robustness import promises
 from tests.robustness.conftest import Tell
-from tests.robustness.link import linked
 from tests.robustness.load import load
+from tests.robustness.network import linked_to_etcd
 from tests.robustness.recovery import Fault
-from tests.robustness.world import Plan, World, a_world, names
+from tests.robustness.world import Plan, World, a_world
 
 EVENTS = 10_000
 _TOGETHER = 100
@@ -41,12 +39,7 @@ async def burst(world: World) -> None:
 
 
 async def test_every_cache_equals_etcd_ten_seconds_after_a_burst(tmp_path: Path, tell: Tell) -> None:
-    async with AsyncExitStack() as stack:
-        etcd = stack.enter_context(running_etcd(tmp_path / "etcd"))
-        links = {name: await stack.enter_async_context(linked(etcd.endpoint)) for name in names(3)}
-        plan = Plan(ttl=5, ways={name: link.url for name, link in links.items()})
-        world = await stack.enter_async_context(a_world(tmp_path, plan, etcd=etcd))
-        running = await stack.enter_async_context(load(world.endpoints))
+    async with linked_to_etcd(tmp_path, Plan(ttl=5)) as (world, links), load(world.endpoints) as running:
         rates = await running.warm()
         slow, stopped = world.standbys
         links[slow.name].down.bytes_per_second = SLOW_BYTES_PER_SECOND

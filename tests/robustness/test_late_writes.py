@@ -6,35 +6,22 @@ Shown by etcd's own answers, read on the wire.
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from controlplane.client import Client
-from tests.etcd import running_etcd
 from tests.robustness import promises
 from tests.robustness.conftest import Tell
 from tests.robustness.frames import fenced_writes
-from tests.robustness.link import Link, linked
 from tests.robustness.load import an_order, load
+from tests.robustness.network import linked_to_etcd
 from tests.robustness.parts import Replica
 from tests.robustness.patience import until
 from tests.robustness.recovery import Fault
-from tests.robustness.world import Plan, World, a_world, names
+from tests.robustness.world import Plan, names
 
 # A lease that outlives the pause: the woken leader has no reason of its own to believe that it was followed.
-TTL = 10
-FLAGS = {name: ["--pulse-silence", "1.0"] for name in names(3)}
-
-
-@asynccontextmanager
-async def transcribed(folder: Path, **environment: str) -> AsyncIterator[tuple[World, dict[str, Link]]]:
-    async with AsyncExitStack() as stack:
-        etcd = stack.enter_context(running_etcd(folder / "etcd"))
-        links = {name: await stack.enter_async_context(linked(etcd.endpoint, transcribe=True)) for name in names(3)}
-        ways = {name: link.url for name, link in links.items()}
-        plan = Plan(ttl=TTL, ways=ways, flags=FLAGS, environment=environment)
-        yield await stack.enter_async_context(a_world(folder, plan, etcd=etcd)), links
+PLAN = Plan(ttl=10, flags={name: ["--pulse-silence", "1.0"] for name in names(3)})
 
 
 async def submit_through(replica: Replica) -> None:
@@ -43,7 +30,7 @@ async def submit_through(replica: Replica) -> None:
 
 
 async def test_a_transaction_held_back_until_its_leader_was_followed_is_refused(tmp_path: Path, tell: Tell) -> None:
-    async with transcribed(tmp_path) as (world, links), load(world.endpoints) as running:
+    async with linked_to_etcd(tmp_path, PLAN, transcribe=True) as (world, links), load(world.endpoints) as running:
         rates = await running.warm()
         old, link = world.leader, links[world.leader.name]
         # HTTP/2 lets etcd tell a stopped reader only so much: its answer must not queue behind a flood of changes.
@@ -71,8 +58,8 @@ async def test_a_transaction_held_back_until_its_leader_was_followed_is_refused(
 async def test_a_leader_that_wakes_up_after_another_took_over_has_its_write_refused(tmp_path: Path, tell: Tell) -> None:
     """It is paused between deciding and writing, and hears nothing of what happened until its write is answered."""
     armed = tmp_path / "pause"
-    point = f"scheduler.before-commit=block:1@{armed}"
-    async with transcribed(tmp_path, CONTROLPLANE_FAILPOINTS=point) as (world, links), load(world.endpoints) as running:
+    plan = replace(PLAN, environment={"CONTROLPLANE_FAILPOINTS": f"scheduler.before-commit=block:1@{armed}"})
+    async with linked_to_etcd(tmp_path, plan, transcribe=True) as (world, links), load(world.endpoints) as running:
         rates = await running.warm()
         old, link = world.leader, links[world.leader.name]
         armed.touch()
