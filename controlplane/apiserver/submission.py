@@ -64,7 +64,7 @@ class Submissions:
         """The order, new or repeated. OutcomeUnknown only when etcd never said what became of it."""
         content = orders.digest_of(request)
         try:
-            if request.id and self._is_old(request.id):
+            if request.id and identity.milliseconds(request.id) < self._oldest():
                 raise Invalid("id", "is older than the time for which finished orders are kept, and not known")
             prepared = await self._prepared(request, content)
         except Refused as refusal:
@@ -91,11 +91,12 @@ class Submissions:
     async def _plain(self, requests: Sequence[OrderRequest]) -> dict[int, Prepared]:
         """Those that can be decided at once on what this replica knows."""
         plain: dict[int, Prepared] = {}
+        oldest = self._oldest()
         for position, request in enumerate(requests):
             if position % _TURN == _TURN - 1:
                 await asyncio.sleep(0)
             try:
-                if not (request.id and self._is_old(request.id)):
+                if not request.id or identity.milliseconds(request.id) >= oldest:
                     known = SnapshotCatalogue(self._deps.cache.snapshot)
                     plain[position] = self.prepare(request, orders.digest_of(request), known)
             except ControlPlaneError:
@@ -144,9 +145,10 @@ class Submissions:
             self._resolutions[key] = found
         return found
 
-    def _is_old(self, name: str) -> bool:
+    def _oldest(self) -> float:
+        """Identities made before this, in milliseconds since 1970, are accepted only if they are known."""
         kept = settings_of(self._deps.cache.snapshot).clean_up
-        return identity.milliseconds(name) < (self._deps.clock.wall().timestamp() - kept) * 1000
+        return (self._deps.clock.wall().timestamp() - kept) * 1000
 
     async def _known(self, name: str, content: str) -> Submitted | None:
         """The order of that identity if it is there: what was accepted once stays accepted, whatever changed since."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from controlplane.cache.ledger import OrderLedger
+from controlplane.cache.ledger import OrderLedger, check
 from controlplane.cache.reflector import Cache, Delta
 from controlplane.cache.snapshot import Entry
 from controlplane.model.errors import Broken
@@ -84,7 +84,9 @@ class Ledgers:
         """The order's packet as it was; one decoded copy for all orders with the same content."""
         found = self._resolved.get(order.resolved_digest)
         if found is None:
-            found = self._resolved[order.resolved_digest] = codec.decode(bytes(order.resolved), Resolved)
+            found = codec.decode(bytes(order.resolved), Resolved)
+            check(found)
+            self._resolved[order.resolved_digest] = found
             if len(self._resolved) > 10_000:
                 self._resolved.pop(next(iter(self._resolved)))
         return found

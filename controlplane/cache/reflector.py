@@ -13,7 +13,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 from immutables import Map
@@ -29,8 +29,7 @@ from controlplane.store.watch import ASK_SECONDS, SILENCE_SECONDS, Change, watch
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """One key's change: what was there before and what is there now. A list tells all at its own revision."""
 
     tree: str

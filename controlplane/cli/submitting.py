@@ -10,6 +10,7 @@ import asyncio
 import getpass
 import os
 import re
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -86,6 +87,10 @@ async def submit(
     async with shell.client() as client:
         answer = await client.orders.submit(_wire(client, order))
         if not wait:
+            if shell.out.form in (Format.JSON, Format.YAML):
+                # The answer to a submit is short; the whole order is there to be read. It is accepted in any case.
+                with suppress(ControlPlaneError):
+                    answer.item.CopyFrom(await client.orders.get(answer.item.id))
             change.show_order(shell, answer)
             return None
         change.warn(shell, answer)

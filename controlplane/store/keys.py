@@ -85,11 +85,13 @@ def parse(key: str) -> tuple[str, tuple[str, ...]] | None:
     if not key.startswith(ROOT):
         return None
     pieces = key[len(ROOT) :].split("/")
-    for depth in (1, 2):
-        front = "/".join(pieces[:depth])
-        rest = tuple(pieces[depth:])
-        if TREES.get(front) == len(rest) and all(rest):
-            return front, rest
+    if "" in pieces:
+        return None
+    front, rest = pieces[0], pieces[1:]
+    if TREES.get(front) == len(rest):
+        return front, tuple(rest)
+    if rest and TREES.get(front := f"{front}/{rest[0]}") == len(rest) - 1:
+        return front, tuple(rest[1:])
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from aetcd import rpc
 
@@ -112,8 +112,7 @@ class Item:
         return frozenset(keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """One key as read: its value and the revisions and lease it was written with."""
 
     key: str
@@ -123,8 +122,7 @@ class Value:
     lease: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of an item. `found` holds what the gets of the branch taken returned, in their order."""
 
     succeeded: bool

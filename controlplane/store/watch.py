@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from aetcd import rpc
@@ -26,8 +25,7 @@ SILENCE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One key was put (value) or deleted (value None) at this revision."""
 
     key: str
@@ -35,8 +33,7 @@ class Change:
     value: Value | None
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Whole revisions, in order; `revision` is the last of them. `up` is False once when the stream was lost."""
 
     revision: int

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controlplane.cache.ledger import OrderLedger
+from controlplane.cache.ledger import OrderLedger, check
 from controlplane.model.errors import Broken
-from controlplane.model.order import Counts, Order, Resolved
+from controlplane.model.order import Counts, Resolved
 from controlplane.store import codec
 from tests.builders import FulfilmentBuilder, OrderBuilder, a_fulfilment, an_order
 
@@ -143,6 +143,5 @@ def test_a_fulfilment_of_tasks_that_the_order_does_not_have_comes_and_goes_witho
 )
 def test_an_order_that_no_apiserver_admitted_is_broken(jobs: list[object]) -> None:
     resolved = msgspec.json.decode(msgspec.json.encode({"jobs": jobs}), type=Resolved)
-    order: Order = an_order().build()
     with pytest.raises(Broken):
-        OrderLedger.open(order, 2, resolved)
+        check(resolved)

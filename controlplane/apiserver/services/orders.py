@@ -40,7 +40,7 @@ class Orders:
         await fresh(self._deps.cache, 0)
         done = await self._submissions.submit(order_request(request))
         status = status_in(self._deps.cache.snapshot.get("status/orders", done.order.id)) if done.repeated else None
-        item = self._view.show(done.order, done.revision, status)
+        item = self._view.show(done.order, done.revision, status, resolved=False)
         answer = orders_pb2.OrderResponse(revision=done.revision, item=item, repeated=done.repeated)
         return warned(answer, done.warnings)
 

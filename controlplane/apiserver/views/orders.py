@@ -58,7 +58,8 @@ class OrderView:
         message = self.show(self.order(entry), entry.revision, status_in(status))
         return message, max(entry.revision, status.revision if status is not None else 0)
 
-    def show(self, order: Order, revision: int, status: OrderStatus | None) -> Any:
+    def show(self, order: Order, revision: int, status: OrderStatus | None, *, resolved: bool = True) -> Any:
+        """Without `resolved`, what the order's packet resolved to is left out."""
         message = orders_pb2.Order(
             id=order.id, priority=order.priority, owner=order.owner, creator=order.creator, created=order.created,
             revision=revision, labels=order.labels, target_policy=order.target_policy, deadline=order.deadline,
@@ -68,7 +69,8 @@ class OrderView:
         message.packet.name = order.packet
         for policy in order.failure_policies:
             convert.fill(policy, message.failure_policies.add())
-        message.resolved.CopyFrom(self._resolved_of(order))
+        if resolved:
+            message.resolved.CopyFrom(self._resolved_of(order))
         if status is None:
             message.status.phase = OrderPhase.PENDING
             message.status.counts.pending = order.tasks_total

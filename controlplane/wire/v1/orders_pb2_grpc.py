@@ -101,7 +101,8 @@ class OrdersServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Submit(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """the item without `resolved` and `tasks`: Get shows those
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
