@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from controlplane.apiserver.admission import catalogue as names
 from controlplane.apiserver.admission import order as orders
@@ -35,15 +35,13 @@ _TURN = 100
 _AT_ONCE = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     order: Order
     item: Item
     warnings: list[Warning]
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     order: Order
     revision: int
     repeated: bool
@@ -91,14 +89,14 @@ class Submissions:
     async def _plain(self, requests: Sequence[OrderRequest]) -> dict[int, Prepared]:
         """Those that can be decided at once on what this replica knows."""
         plain: dict[int, Prepared] = {}
-        oldest = self._oldest()
+        oldest, now = self._oldest(), times.show(self._deps.clock.wall())
         for position, request in enumerate(requests):
             if position % _TURN == _TURN - 1:
                 await asyncio.sleep(0)
             try:
                 if not request.id or identity.milliseconds(request.id) >= oldest:
                     known = SnapshotCatalogue(self._deps.cache.snapshot)
-                    plain[position] = self.prepare(request, orders.digest_of(request), known)
+                    plain[position] = self.prepare(request, orders.digest_of(request), known, now)
             except ControlPlaneError:
                 # Decided on its own, where a refusal is certain.
                 continue
@@ -110,7 +108,7 @@ class Submissions:
         except ControlPlaneError as error:
             return error
 
-    def prepare(self, request: OrderRequest, content: str, known: Catalogue) -> Prepared:
+    def prepare(self, request: OrderRequest, content: str, known: Catalogue, now: str = "") -> Prepared:
         """The order as it would be stored, and the write that does it."""
         orders.check(request, known)
         resolution = self._resolution(request, known)
@@ -118,7 +116,7 @@ class Submissions:
             request,
             resolution,
             identity=request.id or self._deps.mint.make(),
-            now=times.show(self._deps.clock.wall()),
+            now=now or times.show(self._deps.clock.wall()),
             content=content,
         )
         key = keys.order(order.id)

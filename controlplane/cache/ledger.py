@@ -6,8 +6,10 @@ is fresh until its first placement, live while a fulfilment carries it, then ove
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, Observed
@@ -19,6 +21,18 @@ _AFTER = {"done": SUCCEEDED, "fail": FAILED, "cancel": CANCELLED, "retry": RETRY
 _OVER = frozenset({SUCCEEDED, FAILED, CANCELLED})
 ENDS = frozenset({"Succeeded", "Failed", "Cancelled"})
 MAX_TASKS = 1_000_000
+T = TypeVar("T")
+
+
+_NOTHING: Mapping[int, Any] = MappingProxyType({})
+
+
+def _with(before: Mapping[int, T], index: int, value: T) -> Mapping[int, T]:
+    """The mapping with this entry: changed in place, unless it is the empty one that all share."""
+    if not isinstance(before, dict):
+        return {index: value}
+    before[index] = value
+    return before
 
 
 class JobLedger:
@@ -31,9 +45,9 @@ class JobLedger:
         self.state = bytearray(count)
         self.counts = [count, 0, 0, 0, 0, 0, 0, 0]
         self.cursor = 0
-        # Only what differs from "first attempt, may start now" is kept.
-        self.attempts: dict[int, int] = {}
-        self.not_before: dict[int, str] = {}
+        # Only what differs from "first attempt, may start now" is kept, and most jobs never need to.
+        self.attempts: Mapping[int, int] = _NOTHING
+        self.not_before: Mapping[int, str] = _NOTHING
 
     def set(self, index: int, state: int) -> None:
         if not 0 <= index < self.count:
@@ -51,8 +65,15 @@ class JobLedger:
         if not 0 <= index < self.count or attempt < self.attempt(index):
             return False
         if attempt > 1:
-            self.attempts[index] = attempt
+            self.attempts = _with(self.attempts, index, attempt)
         return True
+
+    def hold_until(self, index: int, moment: str | None) -> None:
+        """The task's next attempt may not begin before then; None: at any time."""
+        if moment:
+            self.not_before = _with(self.not_before, index, moment)
+        elif index in self.not_before:
+            self.not_before = {at: until for at, until in self.not_before.items() if at != index}
 
     def carries(self, index: int, attempt: int) -> bool:
         """Whether this very attempt is the one that is placed."""
@@ -133,7 +154,7 @@ class OrderLedger:
             job = self.jobs.get(task.job)
             if job is not None and job.saw(task.index, task.attempt) and job.state[task.index] not in _OVER:
                 job.set(task.index, LIVE)
-                job.not_before.pop(task.index, None)
+                job.hold_until(task.index, None)
 
     def unplace(self, fulfilment: str) -> None:
         """The fulfilment is gone. A task whose end is not told in the same breath is an orphan until it is."""
@@ -173,10 +194,7 @@ class OrderLedger:
         if job is None or not job.saw(task.index, task.attempt) or job.state[task.index] in _OVER:
             return
         job.set(task.index, _AFTER.get(task.decision, FAILED))
-        if task.decision == "retry" and task.not_before:
-            job.not_before[task.index] = task.not_before
-        else:
-            job.not_before.pop(task.index, None)
+        job.hold_until(task.index, task.not_before if task.decision == "retry" else None)
 
     def orphans(self) -> bool:
         return any(job.counts[ORPHAN] for job in self.jobs.values())

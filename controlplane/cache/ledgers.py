@@ -156,9 +156,10 @@ class Ledgers:
     def _catch_up(self, ledger: OrderLedger) -> None:
         """What is known already of an order that could not be read before: no attempt of it is ever placed twice."""
         snapshot = self.cache.snapshot
-        for entry in snapshot.all("status/ended", ledger.order.id):
-            with suppress(Broken):
-                ledger.end(entry.read(Ended))
+        if snapshot.has("status/ended", ledger.order.id):
+            for entry in snapshot.all("status/ended", ledger.order.id):
+                with suppress(Broken):
+                    ledger.end(entry.read(Ended))
         for target, identity in self._strays.pop(ledger.order.id, ()):
             placed = snapshot.get("desired", target, identity)
             fulfilment = self.target(target).fulfilments.get(identity)

@@ -79,6 +79,9 @@ class Snapshot:
             node = node.get(part, _EMPTY)
         yield from _entries(node)
 
+    def has(self, tree: str, front: str) -> bool:
+        return front in self.trees.get(tree, _EMPTY)
+
     def count(self, tree: str, *front: str) -> int:
         node: Any = self.trees.get(tree, _EMPTY)
         for part in front:

@@ -13,7 +13,7 @@ from tests.benchmarks.rows import Row
 from tests.benchmarks.stage import stage
 
 _SECONDS = 5.0
-_UNDER_WAY = 64
+_UNDER_WAY = 128
 _BATCH = 500
 
 
