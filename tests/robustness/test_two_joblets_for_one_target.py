@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import grpc
+import pytest
+
+from controlplane.model import errors
 from controlplane.model.target import Live
 from controlplane.store import codec, keys
-from controlplane.wire.v1 import cluster_pb2
+from controlplane.wire import errors as wire_errors
+from controlplane.wire.v1 import cluster_pb2, joblets_pb2, joblets_pb2_grpc
 from tests.robustness import promises
 from tests.robustness.load import an_order, load
 from tests.robustness.parts import Joblet
@@ -28,6 +33,17 @@ async def run_on(world: World, target: str) -> str:
     return order.id
 
 
+async def refusal(endpoint: str, target: str) -> errors.ControlPlaneError:
+    """What a joblet hears that has not the secret of the one that is there."""
+    hello = joblets_pb2.Hello(target=target, driver="process", instance="another", instance_secret="another")
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        call = joblets_pb2_grpc.JobletsStub(channel).Connect()
+        await call.write(joblets_pb2.JobletBatch(messages=[joblets_pb2.JobletMessage(hello=hello)]))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+        return wire_errors.from_rpc(caught.value)
+
+
 async def test_a_second_joblet_waits_until_the_first_ones_session_is_gone(tmp_path: Path) -> None:
     async with a_world(tmp_path, Plan(settings=SETTINGS)) as world, load(world.endpoints) as running:
         await running.warm()
@@ -36,7 +52,9 @@ async def test_a_second_joblet_waits_until_the_first_ones_session_is_gone(tmp_pa
         second = Joblet("local-1", tmp_path / "second", endpoints=world.endpoints, flags=flags)
         second.start()
         try:
-            await until(lambda: "another joblet holds the target" in second.log, 10.0, "the second one is refused")
+            await until(lambda: "another joblet holds the target" in second.log, 10.0, "the second one has tried")
+            for endpoint in world.endpoints:
+                assert isinstance(await refusal(endpoint, "local-1"), errors.AlreadyExists)
             order = await run_on(world, "local-1")
             assert instance(world) == holder
             assert order.encode() in first.records()
