@@ -125,7 +125,8 @@ async def test_what_one_replica_created_can_be_named_through_another_at_once(api
             await api.jobs.Create(a_job(f"j-{number}", resources=[f"r-{number}"]))
             await api.packets.Create(a_packet(f"p-{number}", f"j-{number}"))
             answer = await other.orders.Submit(an_order(packet=f"p-{number}"))
-            assert answer.item.resolved.resources[0].name == f"r-{number}"
+            order = await other.orders.Get(common_pb2.GetRequest(name=answer.item.id, min_revision=answer.revision))
+            assert order.resolved.resources[0].name == f"r-{number}"
 
 
 async def test_a_changed_packet_changes_new_orders_only(api: Api) -> None:
@@ -137,7 +138,8 @@ async def test_a_changed_packet_changes_new_orders_only(api: Api) -> None:
     after = await api.orders.Submit(an_order(packet="film"))
     kept = await api.orders.Get(common_pb2.GetRequest(name=before.item.id))
     assert kept.resolved.jobs[0].job.image == ""
-    assert after.item.resolved.jobs[0].job.image == "film:2"
+    fresh = await api.orders.Get(common_pb2.GetRequest(name=after.item.id, min_revision=after.revision))
+    assert fresh.resolved.jobs[0].job.image == "film:2"
 
 
 @pytest.mark.parametrize("amount", [-1.0, math.nan, math.inf])
@@ -271,7 +273,8 @@ async def test_settings_are_checked_together_and_shape_new_orders(api: Api) -> N
     wish.default_requests.of["cpu"] = 2
     done = await api.cluster.UpdateSettings(wish)
     await api.cache.reached(done.revision, 10)
-    order = (await api.orders.Submit(an_order())).item
+    answer = await api.orders.Submit(an_order())
+    order = await api.orders.Get(common_pb2.GetRequest(name=answer.item.id, min_revision=answer.revision))
     assert dict(order.resolved.jobs[0].job.requests.of) == {"cpu": 2}
     stale = cluster_pb2.Settings(clean_up=61, revision=done.revision - 1)
     assert isinstance(await refusal(api.cluster.UpdateSettings(stale)), errors.Conflict)
