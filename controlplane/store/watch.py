@@ -34,7 +34,7 @@ class Change(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Whole revisions, in order; `revision` is the last of them. `up` is False once when the stream was lost."""
+    """Whole revisions, in order; `revision` is the last of them."""
 
     revision: int
     changes: tuple[Change, ...]
