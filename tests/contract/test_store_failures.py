@@ -34,8 +34,9 @@ async def opening() -> AsyncIterator[Opening]:
 
 
 async def fill(store: Store) -> None:
-    for at in range(20):
-        await store.commit(Item(then=(put(f"{KEY}/{at}", b"x" * 400_000),)))
+    """Writes far beyond the quota: etcd looks at the size of what it has flushed, some ten of these writes behind."""
+    for at in range(1_000):
+        await store.commit(Item(then=(put(f"{KEY}/{at % 10}", b"x" * 400_000),)))
 
 
 def nobody_there() -> str:
