@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from msgspec import field
 
-from controlplane.model.object import Object
+from controlplane.model.object import Object, Part
 from controlplane.model.quantity import Number
+
+EVERYONE = "*"
+
+
+class Weights(Part, frozen=True, kw_only=True):
+    """How much each score counts, 0 to 100: `soft` constraints, how full a target is (`room`), rules that `prefer`,
+    neighbours that hurt (`interference`), and how often attempts failed there of late (`reliability`)."""
+
+    soft: Number = 30
+    room: Number = 10
+    rules: Number = 30
+    interference: Number = 20
+    reliability: Number = 20
+
+
+class Quota(Part, frozen=True, kw_only=True):
+    """The most that one owner may have: orders that are not final, tasks that are placed, and what these request."""
+
+    orders: int | None = None
+    live_tasks: int | None = None
+    quantities: dict[str, Number] = {}
 
 
 class Settings(Object, tag="Settings", frozen=True, kw_only=True):
@@ -14,7 +35,9 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     clean_up: how long a finished order is kept. target_grace: how long after its joblet's session ended a target's
     work is given up; not below kill_grace. joblet_lease: the session's lease. heartbeat: how often a joblet confirms
     it. kill_grace: how long a holder of a unique resource may take to die once unconfirmed. cycle_budget: the most
-    tasks that one cycle places.
+    tasks that one cycle places. placement: `balance` takes the emptiest target first, `pack` the fullest that fits.
+    quotas: by owner, `*` for everyone who is not named. reservations: for how many groups that do not fit yet a cycle
+    keeps room free. failure_memory: how long a failed attempt counts against its target.
     """
 
     default_requests: dict[str, Number] = field(default_factory=lambda: {"cpu": 1})
@@ -24,6 +47,11 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     heartbeat: Number = 1
     kill_grace: Number = 2
     cycle_budget: int = 5000
+    placement: str = "balance"
+    weights: Weights = Weights()
+    quotas: dict[str, Quota] = {}
+    reservations: int = 8
+    failure_memory: Number = 600
 
 
 DEFAULT = Settings()

@@ -1,0 +1,76 @@
+"""Explanation: why the tasks of an order wait, target by target; Plan: what would become of an order.
+
+What `cpctl explain` and `cpctl plan` answer with. Computed when asked, never stored.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.model.quantity import Number
+
+
+class TargetVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether one task of the group goes on the target now, and if not, what refuses it.
+
+    `need`, `have` and `missing` are amounts, of quantities or of `fulfilments`, empty where amounts are not the point.
+    `held_by` names the orders that hold what is missing, those with the most of it first.
+    """
+
+    target: str
+    fits: bool
+    filter: str = ""
+    need: dict[str, Number] = {}
+    have: dict[str, Number] = {}
+    missing: dict[str, Number] = {}
+    held_by: tuple[str, ...] = ()
+    waiting_helps: bool = False
+    sentence: str = ""
+
+
+class GroupExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """`count` pending tasks of one job that share all that matters; `reason` is the one that their status shows."""
+
+    job: str
+    count: int
+    reason: str = ""
+    targets: tuple[TargetVerdict, ...] = ()
+
+
+class Ahead(msgspec.Struct, frozen=True, kw_only=True):
+    """An order that is served before, with how many of its tasks wait."""
+
+    order: str
+    priority: int
+    tasks: int
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """`cycle` is the number of the past cycle that was asked about; None for now."""
+
+    order: str
+    cycle: int | None = None
+    revision: int
+    conclusion: str
+    groups: tuple[GroupExplanation, ...] = ()
+    ahead: tuple[Ahead, ...] = ()
+    ahead_total: int = 0
+
+
+class PlannedPlacement(msgspec.Struct, frozen=True, kw_only=True):
+    """`count` tasks on one target; `start_in_seconds` is 0 for now, and an estimate from time limits otherwise."""
+
+    job: str
+    count: int
+    target: str
+    start_in_seconds: Number = 0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """`groups` says why for what is not placed now. Placeable means that every task has a placement."""
+
+    placeable: bool
+    revision: int
+    conclusion: str
+    placements: tuple[PlannedPlacement, ...] = ()
+    groups: tuple[GroupExplanation, ...] = ()
