@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
-from controlplane.cache.ledger import OrderLedger, check
-from controlplane.cache.reflector import Cache, Delta
-from controlplane.cache.snapshot import Entry
+from controlplane.cache.ledger import OrderLedger, check, check_order
+from controlplane.cache.reflector import Delta, Listener
+from controlplane.cache.snapshot import Entry, Snapshot
+from controlplane.cache.target_ledger import OwnerLedgers, TargetLedger, failed_at
 from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Ended, Fulfilment, Observed
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Order, OrderStatus, Resolved
-from controlplane.model.quantity import Number, sane
+from controlplane.model.quantity import sane
 from controlplane.store import codec, keys
 
 log = structlog.get_logger(__name__)
@@ -27,29 +29,8 @@ log = structlog.get_logger(__name__)
 # Within one revision, an order comes before what refers to it and an end before the disappearance it explains.
 _RANK = {"config/orders": 0, "status/ended": 1, "desired": 2, "inventory": 3, "status/orders": 4}
 
-
-@dataclass(slots=True)
-class TargetLedger:
-    """What is placed on one target: how much of each quantity, by which fulfilments."""
-
-    used: dict[str, Number] = field(default_factory=dict)
-    fulfilments: dict[str, Fulfilment] = field(default_factory=dict)
-
-    def add(self, fulfilment: Fulfilment) -> None:
-        self.remove(fulfilment.id)
-        self.fulfilments[fulfilment.id] = fulfilment
-        for name, amount in fulfilment.requests.items():
-            self.used[name] = self.used.get(name, 0) + amount
-
-    def remove(self, identity: str) -> Fulfilment | None:
-        known = self.fulfilments.pop(identity, None)
-        if known is None:
-            return None
-        for name, amount in known.requests.items():
-            self.used[name] = self.used.get(name, 0) - amount
-        if not self.fulfilments:
-            self.used.clear()
-        return known
+# Ends are only decoded for orders that are over when they tell of a failure, which few do.
+_FAILED = b'"phase":"Failed"'
 
 
 @dataclass(slots=True)
@@ -61,11 +42,26 @@ class Touched:
     config: set[str] = field(default_factory=set)
 
 
+class Source(Protocol):
+    """What ledgers follow: the cache of a replica, or a picture of the past."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def revision(self) -> int: ...
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]: ...
+
+    async def reached(self, revision: int, timeout: float | None = None) -> None: ...
+
+
 class Ledgers:
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Source) -> None:
         self.cache = cache
         self.orders: dict[str, OrderLedger] = {}
         self.targets: dict[str, TargetLedger] = {}
+        self.owners = OwnerLedgers()
         self.poisoned: set[str] = set()
         self._resolved: dict[str, Resolved] = {}
         # What is placed for orders that have no ledger, as (target, fulfilment) by order.
@@ -114,9 +110,7 @@ class Ledgers:
                 self._take_order(delta.parts[0], delta.new)
                 touched.orders.add(delta.parts[0])
             case "status/ended":
-                ledger = self.orders.get(delta.parts[0])
-                if ledger is not None and delta.new is not None:
-                    ledger.end(delta.new.read(Ended))
+                self._take_ended(delta, touched)
                 touched.orders.add(delta.parts[0])
             case "desired":
                 self._take_desired(delta, touched)
@@ -130,6 +124,28 @@ class Ledgers:
             case _:
                 touched.config.add(delta.tree)
 
+    def _take_ended(self, delta: Delta, touched: Touched) -> None:
+        ledger = self.orders.get(delta.parts[0])
+        if delta.new is None:
+            if delta.old is not None and _FAILED in delta.old.stored.value:
+                self._note_failure(delta.old.read(Ended), None, touched)
+            return
+        failed = _FAILED in delta.new.stored.value
+        if ledger is None and not failed:
+            return
+        ended = delta.new.read(Ended)
+        if ledger is not None:
+            ledger.end(ended)
+        if failed:
+            self._note_failure(ended, failed_at(ended), touched)
+
+    def _note_failure(self, ended: Ended, when: str | None, touched: Touched) -> None:
+        there = self.targets.setdefault(ended.target, TargetLedger())
+        there.failed(ended.id, when)
+        if there.empty:
+            del self.targets[ended.target]
+        touched.targets.add(ended.target)
+
     def _take_order(self, identity: str, entry: Entry | None) -> None:
         if entry is None:
             known = self.orders.pop(identity, None)
@@ -139,6 +155,7 @@ class Ledgers:
         order = entry.read(Order)
         if order.id != identity:
             raise Broken(f"the order under this key is {order.id}")
+        check_order(order)
         known = self.orders.get(identity)
         if known is not None:
             known.order, known.revision = order, entry.revision
@@ -191,7 +208,12 @@ class Ledgers:
         if not sane(fulfilment.requests):
             raise Broken("the fulfilment requests what is no amount")
         touched.orders.add(fulfilment.order)
-        self.targets.setdefault(target, TargetLedger()).add(fulfilment)
+        there = self.targets.setdefault(target, TargetLedger())
+        before = there.fulfilments.get(identity)
+        if before is not None:
+            self.owners.remove(before)
+        there.add(fulfilment)
+        self.owners.add(fulfilment)
         ledger = self.orders.get(fulfilment.order)
         if ledger is not None:
             self._place(ledger, fulfilment, delta.new.revision)
@@ -211,7 +233,8 @@ class Ledgers:
         if there is None or fulfilment is None:
             return
         touched.orders.add(fulfilment.order)
-        if not there.fulfilments:
+        self.owners.remove(fulfilment)
+        if there.empty:
             del self.targets[target]
         strays = self._strays.get(fulfilment.order)
         if strays is not None:

@@ -119,10 +119,10 @@ def _changed(order: Order, *, cancel: bool, paused: bool) -> Order:
 
 
 def shape(ledgers: Ledgers) -> dict[str, Any]:
-    """All that ledgers say, as plain values."""
+    """All that ledgers say, as plain values that stay as they are."""
     return {
         "orders": {identity: _shape_of(ledger) for identity, ledger in ledgers.orders.items()},
-        "targets": {name: (ledger.used, set(ledger.fulfilments)) for name, ledger in ledgers.targets.items()},
+        "targets": {name: (dict(ledger.used), set(ledger.fulfilments)) for name, ledger in ledgers.targets.items()},
         "poisoned": set(ledgers.poisoned),
     }
 
@@ -131,7 +131,12 @@ def _shape_of(ledger: OrderLedger) -> dict[str, Any]:
     return {
         "order": (ledger.order.cancel, ledger.order.paused, ledger.revision),
         "jobs": {
-            name: (list(job.state), job.counts, [job.attempt(index) for index in range(job.count)], job.not_before)
+            name: (
+                list(job.state),
+                list(job.counts),
+                [job.attempt(index) for index in range(job.count)],
+                dict(job.not_before),
+            )
             for name, job in ledger.jobs.items()
         },
         "live": {
@@ -139,7 +144,7 @@ def _shape_of(ledger: OrderLedger) -> dict[str, Any]:
             for identity, live in ledger.live.items()
         },
         "totals": (ledger.phase, ledger.status_revision, ledger.ended_any, ledger.running, ledger.percents),
-        "over": ledger.over,
+        "over": set(ledger.over),
         "counts": ledger.counts(),
     }
 
