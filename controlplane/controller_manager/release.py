@@ -6,6 +6,8 @@ between is never thrown away unread.
 
 from __future__ import annotations
 
+import msgspec
+
 from controlplane.cache.ledger import LiveFulfilment
 from controlplane.model import failure
 from controlplane.model.fulfilment import Ended, Fulfilment, ObservedTask
@@ -56,19 +58,6 @@ def _release(live: LiveFulfilment, tasks: tuple[ObservedTask, ...], *, cancelled
 
 def stop(fulfilment: Fulfilment, reason: str, *, epoch: int, revision: int) -> Item:
     """Asks the joblet to stop it; the key goes only after the end was reported or the target is lost."""
-    wanted = Fulfilment(
-        id=fulfilment.id,
-        epoch=epoch,
-        cycle=fulfilment.cycle,
-        order=fulfilment.order,
-        target=fulfilment.target,
-        tasks=fulfilment.tasks,
-        jobs=fulfilment.jobs,
-        requests=fulfilment.requests,
-        holds=fulfilment.holds,
-        want="stop",
-        reason=reason,
-        created=fulfilment.created,
-    )
+    wanted = msgspec.structs.replace(fulfilment, epoch=epoch, want="stop", reason=reason)
     place = keys.desired(fulfilment.target, fulfilment.id)
     return Item(compares=(mod_is(place, revision),), then=(put(place, codec.encode(wanted)),))

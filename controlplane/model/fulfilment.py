@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import field
 
+from controlplane.model.job import Constraint
 from controlplane.model.object import Object, Part
 from controlplane.model.quantity import Number
 
@@ -26,6 +28,16 @@ class TaskSpec(Part, frozen=True, kw_only=True):
     time_limit: Number | None = None
 
 
+class Traits(Part, frozen=True, kw_only=True):
+    """What its neighbours on the target may ask of it, as its job said when it was placed."""
+
+    labels: dict[str, str] = {}
+    class_: str = field(default="", name="class")
+    exclusive: bool = False
+    preemptible: bool = False
+    anti_affinity: tuple[Constraint, ...] = ()
+
+
 class Fulfilment(Object, tag="Fulfilment", frozen=True, kw_only=True):
     """`desired/<target>/<id>`: all that a joblet follows. `holds` are the unique resources claimed for it."""
 
@@ -38,6 +50,8 @@ class Fulfilment(Object, tag="Fulfilment", frozen=True, kw_only=True):
     jobs: dict[str, TaskSpec] = {}
     requests: dict[str, Number] = {}
     holds: tuple[str, ...] = ()
+    owner: str = ""
+    traits: Traits | None = None
     want: str = "run"
     reason: str = ""
     created: str = ""

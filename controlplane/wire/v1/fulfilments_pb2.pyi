@@ -4,6 +4,7 @@ isort:skip_file
 Fulfilments: what is placed on targets, and what their joblets saw of it."""
 
 from collections import abc as _abc
+from controlplane.wire.v1 import common_pb2 as _common_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -216,6 +217,59 @@ class Observed(_message.Message):
 Global___Observed: _TypeAlias = Observed  # noqa: Y015
 
 @_typing.final
+class Traits(_message.Message):
+    """What its neighbours on the target may ask of a fulfilment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    LABELS_FIELD_NUMBER: _builtins.int
+    CLASS_FIELD_NUMBER: _builtins.int
+    EXCLUSIVE_FIELD_NUMBER: _builtins.int
+    PREEMPTIBLE_FIELD_NUMBER: _builtins.int
+    ANTI_AFFINITY_FIELD_NUMBER: _builtins.int
+    exclusive: _builtins.bool
+    preemptible: _builtins.bool
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def anti_affinity(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Constraint]: ...
+    def __init__(
+        self,
+        *,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        exclusive: _builtins.bool = ...,
+        preemptible: _builtins.bool = ...,
+        anti_affinity: _abc.Iterable[_common_pb2.Constraint] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anti_affinity", b"anti_affinity", "class", b"class", "exclusive", b"exclusive", "labels", b"labels", "preemptible", b"preemptible"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Traits: _TypeAlias = Traits  # noqa: Y015
+
+@_typing.final
 class Fulfilment(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -274,6 +328,8 @@ class Fulfilment(_message.Message):
     CREATED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     OBSERVED_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    TRAITS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     epoch: _builtins.int
     cycle: _builtins.int
@@ -283,6 +339,7 @@ class Fulfilment(_message.Message):
     reason: _builtins.str
     created: _builtins.str
     revision: _builtins.int
+    owner: _builtins.str
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskRef]: ...
     @_builtins.property
@@ -293,6 +350,8 @@ class Fulfilment(_message.Message):
     def holds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def observed(self) -> Global___Observed: ...
+    @_builtins.property
+    def traits(self) -> Global___Traits: ...
     def __init__(
         self,
         *,
@@ -310,10 +369,12 @@ class Fulfilment(_message.Message):
         created: _builtins.str = ...,
         revision: _builtins.int = ...,
         observed: Global___Observed | None = ...,
+        owner: _builtins.str = ...,
+        traits: Global___Traits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["observed", b"observed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["observed", b"observed", "traits", b"traits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "cycle", b"cycle", "epoch", b"epoch", "holds", b"holds", "id", b"id", "jobs", b"jobs", "observed", b"observed", "order", b"order", "reason", b"reason", "requests", b"requests", "revision", b"revision", "target", b"target", "tasks", b"tasks", "want", b"want"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "cycle", b"cycle", "epoch", b"epoch", "holds", b"holds", "id", b"id", "jobs", b"jobs", "observed", b"observed", "order", b"order", "owner", b"owner", "reason", b"reason", "requests", b"requests", "revision", b"revision", "target", b"target", "tasks", b"tasks", "traits", b"traits", "want", b"want"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
