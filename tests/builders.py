@@ -42,6 +42,8 @@ class OrderBuilder:
     drivers: tuple[str, ...] = ()
     policy: str | None = None
     job_policy: str | None = None
+    waits_for: tuple[str, ...] = ()
+    begins: str | None = None
     order_priority: int = 50
     cancel: bool = False
     pause: bool = False
@@ -61,13 +63,20 @@ class OrderBuilder:
             drivers=self.drivers,
             resources=self.held,
         )
-        return replace(self, resolved=(*self.resolved, ResolvedJob(job=job, count=self.count)))
+        return replace(self, resolved=(*self.resolved, ResolvedJob(job=job, count=self.count, after=self.waits_for)))
 
     def holding(self, *names: str) -> Self:
         """The jobs that follow need these unique resources."""
         known = {resource.name for resource in self.resources}
         new = tuple(Resource(name=name, key=name, value="1", unique=True) for name in names if name not in known)
         return replace(self, held=names, resources=(*self.resources, *new))
+
+    def after(self, *names: str) -> Self:
+        """The jobs that follow wait for these."""
+        return replace(self, waits_for=names)
+
+    def not_before(self, moment: str) -> Self:
+        return replace(self, begins=moment)
 
     def with_env(self, **env: str) -> Self:
         return replace(self, env=tuple(env.items()))
@@ -99,6 +108,7 @@ class OrderBuilder:
             priority=self.order_priority,
             created=NOW,
             target_policy=self.policy,
+            not_before=self.begins,
             orchestration="push",
             cancel=self.cancel,
             paused=self.pause,

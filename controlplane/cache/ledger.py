@@ -6,11 +6,14 @@ is fresh until its first placement, live while a fulfilment carries it, then ove
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from controlplane.model import dependencies, times
+from controlplane.model.dependencies import Dependencies
 from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, Observed
 from controlplane.model.order import Counts, Order, Resolved
@@ -35,10 +38,16 @@ def _with(before: Mapping[int, T], index: int, value: T) -> Mapping[int, T]:
     return before
 
 
+def _without(before: Mapping[int, T], index: int) -> Mapping[int, T]:
+    if isinstance(before, dict):
+        before.pop(index, None)
+    return before or _NOTHING
+
+
 class JobLedger:
     """The tasks of one job of the order."""
 
-    __slots__ = ("attempts", "count", "counts", "cursor", "not_before", "state")
+    __slots__ = ("attempts", "count", "counts", "cursor", "moments", "not_before", "state")
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -48,6 +57,8 @@ class JobLedger:
         # Only what differs from "first attempt, may start now" is kept, and most jobs never need to.
         self.attempts: Mapping[int, int] = _NOTHING
         self.not_before: Mapping[int, str] = _NOTHING
+        # The values of not_before, sorted.
+        self.moments: list[str] | None = None
 
     def set(self, index: int, state: int) -> None:
         if not 0 <= index < self.count:
@@ -70,10 +81,15 @@ class JobLedger:
 
     def hold_until(self, index: int, moment: str | None) -> None:
         """The task's next attempt may not begin before then; None: at any time."""
-        if moment:
+        before = self.not_before.get(index)
+        if before is not None and self.moments is not None:
+            del self.moments[bisect_left(self.moments, before)]
+        if moment and times.is_stamp(moment):
             self.not_before = _with(self.not_before, index, moment)
-        elif index in self.not_before:
-            self.not_before = {at: until for at, until in self.not_before.items() if at != index}
+            self.moments = self.moments if self.moments is not None else []
+            insort(self.moments, moment)
+        elif before is not None:
+            self.not_before = _without(self.not_before, index)
 
     def carries(self, index: int, attempt: int) -> bool:
         """Whether this very attempt is the one that is placed."""
@@ -81,6 +97,9 @@ class JobLedger:
 
     def pending(self) -> int:
         return self.counts[FRESH] + self.counts[RETRY]
+
+    def done(self) -> bool:
+        return self.counts[SUCCEEDED] == self.count
 
     def take(self, most: int, now: str) -> list[tuple[int, int]]:
         """Up to `most` tasks that may be placed now as (index, next attempt): retries first, then by index."""
@@ -102,8 +121,12 @@ class JobLedger:
 
     def ready(self, now: str) -> int:
         """How many tasks may be placed now."""
-        waiting = sum(1 for moment in self.not_before.values() if moment > now) if self.not_before else 0
-        return self.pending() - waiting
+        return self.pending() - (len(self.moments) - bisect_right(self.moments, now) if self.moments else 0)
+
+    def next_time(self, now: str) -> str | None:
+        """When the next of those that back off may be placed."""
+        following = bisect_right(self.moments, now) if self.moments else 0
+        return self.moments[following] if self.moments and following < len(self.moments) else None
 
     def _where(self, state: int, start: int) -> Iterator[int]:
         index = self.state.find(state, start)
@@ -138,11 +161,16 @@ class OrderLedger:
     over: set[str] = field(default_factory=set)
     running: int = 0
     percents: int = 0
+    # Of orders whose jobs wait for each other: who waits for whom, how far down its `after` each job has come, and
+    # the jobs that can never run, since one that they wait for failed.
+    depends: Dependencies | None = None
+    passed: dict[str, int] | None = None
+    stuck: Set[str] = frozenset()
 
     @classmethod
     def open(cls, order: Order, revision: int, resolved: Resolved) -> OrderLedger:
-        """Broken when nobody can have admitted such an order."""
-        return cls(order, revision, resolved, {job.job.name: JobLedger(job.count) for job in resolved.jobs})
+        jobs = {job.job.name: JobLedger(job.count) for job in resolved.jobs}
+        return cls(order, revision, resolved, jobs, depends=dependencies.of(resolved))
 
     def place(self, fulfilment: Fulfilment, revision: int) -> None:
         known = self.live.get(fulfilment.id)
@@ -193,14 +221,55 @@ class OrderLedger:
         job = self.jobs.get(task.job)
         if job is None or not job.saw(task.index, task.attempt) or job.state[task.index] in _OVER:
             return
-        job.set(task.index, _AFTER.get(task.decision, FAILED))
+        state = _AFTER.get(task.decision, FAILED)
+        job.set(task.index, state)
         job.hold_until(task.index, task.not_before if task.decision == "retry" else None)
+        if self.depends is not None and state in (FAILED, CANCELLED):
+            self.stuck = self.stuck | set(self.depends.downstream(task.job, self.stuck))
 
     def orphans(self) -> bool:
         return any(job.counts[ORPHAN] for job in self.jobs.values())
 
+    def ready(self, job_name: str, now: str) -> int:
+        """How many tasks of the job may be placed now, as far as times and the jobs that it waits for go."""
+        if (self.order.not_before or "") > now or (self.depends is not None and self._waits(job_name, self.depends)):
+            return 0
+        return self.jobs[job_name].ready(now)
+
+    def _waits(self, job_name: str, depends: Dependencies) -> bool:
+        """What is done stays done, so that no job is looked at twice once it has been passed."""
+        after = depends.after.get(job_name, ())
+        if self.passed is None:
+            self.passed = {}
+        passed = self.passed.get(job_name, 0)
+        while passed < len(after) and self.jobs[after[passed]].done():
+            passed += 1
+        self.passed[job_name] = passed
+        return passed < len(after)
+
+    def waits_for(self, job_name: str) -> tuple[str, ...]:
+        """The jobs that must succeed before this one may begin, those that did not yet."""
+        after = self.depends.after.get(job_name, ()) if self.depends is not None else ()
+        return tuple(name for name in after if not self.jobs[name].done())
+
+    def blocked(self, job_name: str) -> bool:
+        """Whether it can never run: a job that it waits for, over others too, failed or was cancelled."""
+        return job_name in self.stuck
+
+    def next_time(self, now: str) -> str | None:
+        """The earliest moment to come at which more becomes ready by itself."""
+        if not self.wants_room():
+            return None
+        if (self.order.not_before or "") > now:
+            return self.order.not_before
+        return min((moment for job in self.jobs.values() if (moment := job.next_time(now))), default=None)
+
+    def pending_of(self, job_name: str) -> int:
+        """How many of its tasks wait to be placed; none that never can."""
+        return 0 if job_name in self.stuck else self.jobs[job_name].pending()
+
     def pending(self) -> int:
-        return sum(job.pending() for job in self.jobs.values())
+        return sum(job.pending() for job in self.jobs.values()) - sum(self.jobs[name].pending() for name in self.stuck)
 
     def wants_room(self) -> bool:
         """Whether the scheduler has anything to do for it, times apart."""
@@ -212,6 +281,9 @@ class OrderLedger:
         pending, cancelled = total[FRESH] + total[RETRY] + total[ORPHAN], total[CANCELLED]
         if self.order.cancel:
             pending, cancelled = total[ORPHAN], cancelled + total[FRESH] + total[RETRY] + total[HELD]
+        elif self.stuck:
+            never = sum(self.jobs[name].pending() for name in self.stuck)
+            pending, cancelled = pending - never, cancelled + never
         return Counts(
             pending=pending,
             placed=total[LIVE] - running,
@@ -238,3 +310,12 @@ def check(resolved: Resolved) -> None:
         raise Broken(f"an order has 0 to {MAX_TASKS} tasks")
     if not all(sane(job.job.requests or {}) for job in resolved.jobs):
         raise Broken("a job of the order requests what is no amount")
+    after = {job.job.name: job.after for job in resolved.jobs if job.after}
+    if not all(names.issuperset(before) for before in after.values()) or dependencies.waiting_for_itself(after):
+        raise Broken("a job of the order waits for one that is not there, or for itself")
+
+
+def check_order(order: Order) -> None:
+    """Broken for what no admission lets in."""
+    if order.not_before and not times.is_stamp(order.not_before):
+        raise Broken(f"{order.not_before!r} is no time as the system writes it")

@@ -22,3 +22,11 @@ def parse(text: str, field: str) -> datetime:
         return moment.astimezone(UTC)
     except OverflowError:
         raise Invalid(field, f"{text!r} is outside of the years 1 to 9999 in UTC") from None
+
+
+def is_stamp(text: str) -> bool:
+    """Whether this is how the system writes a time: only such texts sort by time."""
+    try:
+        return show(datetime.fromisoformat(text)) == text
+    except (ValueError, OverflowError):
+        return False

@@ -8,6 +8,7 @@ from controlplane.apiserver.admission import catalogue, fields
 from controlplane.apiserver.admission import job as jobs
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
+from controlplane.model import dependencies
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.job import Job
 from controlplane.model.packet import Packet, PacketJob
@@ -64,25 +65,12 @@ def _distinct(parts: tuple[PacketJob, ...], field: str) -> None:
 
 
 def _without_cycle(parts: tuple[PacketJob, ...], field: str) -> None:
-    """Takes away what has nothing left to wait for, until nothing is left; what stays waits for itself."""
     position_of = {name_of(part): position for position, part in enumerate(parts)}
     for position, part in enumerate(parts):
         for index, name in enumerate(part.after):
             if name not in position_of:
                 raise Invalid(f"{field}[{position}].after[{index}]", f"{name!r} is not a job of this packet")
-    waits = {name_of(part): set(part.after) for part in parts if part.after}
-    followers: dict[str, list[str]] = {}
-    for name, before in waits.items():
-        for other in before:
-            followers.setdefault(other, []).append(name)
-    free = [name for name in position_of if name not in waits]
-    while free:
-        done = free.pop()
-        for name in followers.get(done, ()):
-            waits[name].discard(done)
-            if not waits[name]:
-                del waits[name]
-                free.append(name)
-    if waits:
-        first = min(waits, key=position_of.__getitem__)
+    stuck = dependencies.waiting_for_itself({name_of(part): part.after for part in parts})
+    if stuck:
+        first = min(stuck, key=position_of.__getitem__)
         raise Invalid(f"{field}[{position_of[first]}].after", f"{first!r} would wait for itself")
