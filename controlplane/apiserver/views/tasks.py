@@ -25,6 +25,7 @@ from controlplane.cache.ledger import (
 )
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.snapshot import Entry, Snapshot
+from controlplane.model.dependencies import DEPENDENCY_FAILED
 from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Ended, EndedTask, ObservedTask
 from controlplane.model.lifecycle import FINAL_ORDER, TaskPhase
@@ -76,6 +77,9 @@ async def page(
     for task in tasks:
         if task.phase == TaskPhase.PENDING and task.job in waits:
             task.reason = waits[task.job]
+        if task.phase == TaskPhase.CANCELLED and not task.attempt and not order.cancel:
+            # Nobody cancelled it, and it never began: a job that it waits for failed.
+            task.reason = DEPENDENCY_FAILED
     return Page(tasks, start + len(places) < order.tasks_total)
 
 
@@ -139,8 +143,9 @@ def _task(
     if ledger is not None and job in ledger.jobs and index < ledger.jobs[job].count:
         message.phase = _PHASES[ledger.jobs[job].state[index]]
         message.attempt = ledger.jobs[job].attempt(index)
-        if message.phase in _NOT_STARTED:
-            message.phase = rest if rest == TaskPhase.CANCELLED else message.phase
+        rest = TaskPhase.CANCELLED if ledger.blocked(job) else rest
+    if message.phase in _NOT_STARTED and rest == TaskPhase.CANCELLED:
+        message.phase = rest
     if live is not None and message.phase == TaskPhase.PLACED:
         _show_live(message, live)
     if message.phase in _NOT_STARTED:
