@@ -217,8 +217,12 @@ SETTINGS = (
     Column("DEFAULT REQUESTS", lambda item: quantities(item.get("default_requests"))),
     *(
         Column(name.replace("_", " ").upper(), _text(name))
-        for name in ("clean_up", "target_grace", "joblet_lease", "heartbeat", "kill_grace", "cycle_budget")
+        for name in ("clean_up", "target_grace", "joblet_lease", "heartbeat", "kill_grace", "cycle_budget", "placement")
     ),
+    Column("RESERVATIONS", _text("reservations"), wide=True),
+    Column("FAILURE MEMORY", _text("failure_memory"), wide=True),
+    Column("WEIGHTS", _text("weights"), wide=True),
+    Column("QUOTAS", lambda item: ",".join(item.get("quotas") or {}) or "-", wide=True),
 )
 TASKS = (
     Column("JOB", _text("job")),

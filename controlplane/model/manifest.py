@@ -39,11 +39,12 @@ KINDS: Mapping[str, type[msgspec.Struct]] = {
     "Settings": Settings,
 }
 _MAX_DEPTH = 12
-_QUANTITY_MAPS = frozenset({"requests", "capacity", "default_requests"})
+_QUANTITY_MAPS = frozenset({"requests", "capacity", "default_requests", "quantities"})
 _DURATIONS = frozenset(
     {
         "time_limit", "backoff", "deadline", "cool_down", "idle",
         "clean_up", "target_grace", "joblet_lease", "heartbeat", "kill_grace",
+        "failure_memory",
     }
 )  # fmt: skip
 _WRITTEN_BY_THE_SYSTEM = frozenset({"created"})

@@ -14,6 +14,7 @@ from controlplane.model.errors import Invalid
 from controlplane.model.job import Job
 from controlplane.model.order import OrderRequest
 from controlplane.model.packet import Packet
+from controlplane.model.settings import Quota, Settings, Weights
 from controlplane.model.target import Target
 
 
@@ -23,6 +24,19 @@ def test_quantities_and_durations_become_numbers() -> None:
     assert isinstance(job, Job)
     assert job.requests == {"cpu": 0.5, "memory": 4 * 2**30}
     assert job.time_limit == 1800
+
+
+def test_settings_hold_weights_and_quotas_by_owner() -> None:
+    quotas = {"*": {"orders": 10}, "ada": {"live_tasks": 5, "quantities": {"memory": "4Gi"}}}
+    settings = manifest.read(
+        {"kind": "Settings", "weights": {"soft": 0}, "quotas": quotas, "placement": "pack", "failure_memory": "10m"}
+    )
+    assert settings == Settings(
+        weights=Weights(soft=0),
+        quotas={"*": Quota(orders=10), "ada": Quota(live_tasks=5, quantities={"memory": 4 * 2**30})},
+        placement="pack",
+        failure_memory=600,
+    )
 
 
 def test_a_packet_takes_jobs_by_name_and_as_objects() -> None:

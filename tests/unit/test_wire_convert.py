@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.message import Message
 
 from controlplane.model.errors import Invalid
+from controlplane.model.explanation import Explanation, Plan
 from controlplane.model.fulfilment import Fulfilment, Observed
 from controlplane.model.job import Job
 from controlplane.model.order import OrderRequest, Resolved
@@ -18,10 +19,12 @@ from controlplane.model.packet import Packet, PacketJob
 from controlplane.model.resource import Resource
 from controlplane.model.rule import Rule
 from controlplane.model.scalepolicy import ScalePolicy
+from controlplane.model.settings import Quota, Settings, Weights
 from controlplane.model.target import Target
 from controlplane.wire import convert
 from controlplane.wire.v1 import (
     cluster_pb2,
+    explanations_pb2,
     fulfilments_pb2,
     jobs_pb2,
     orders_pb2,
@@ -43,6 +46,9 @@ PAIRS: list[tuple[type[msgspec.Struct], type[Message]]] = [
     (Resolved, orders_pb2.Resolved),
     (Fulfilment, fulfilments_pb2.Fulfilment),
     (Observed, fulfilments_pb2.Observed),
+    (Settings, cluster_pb2.Settings),
+    (Explanation, explanations_pb2.Explanation),
+    (Plan, explanations_pb2.Plan),
 ]
 IDS = [struct.__name__ for struct, _ in PAIRS]
 
@@ -105,6 +111,15 @@ def test_whole_numbers_stay_whole() -> None:
 
 def test_what_the_wire_cannot_tell_from_not_said_gets_the_models_default() -> None:
     assert convert.to_model(fulfilments_pb2.Fulfilment(id="f"), Fulfilment).want == "run"
+
+
+def test_settings_that_are_said_in_part_keep_the_other_defaults_also_deep_inside() -> None:
+    said = cluster_pb2.Settings(weights=cluster_pb2.Weights(soft=0), placement="pack")
+    said.quotas["ada"].quantities["cpu"] = 8
+    found = convert.to_model(said, Settings)
+    assert (found.weights, found.placement) == (Weights(soft=0), "pack")
+    assert found.quotas == {"ada": Quota(quantities={"cpu": 8})}
+    assert (found.reservations, found.failure_memory) == (Settings().reservations, Settings().failure_memory)
 
 
 def test_a_job_goes_by_name_or_as_the_object_itself() -> None:

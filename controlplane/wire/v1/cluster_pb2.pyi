@@ -515,8 +515,134 @@ class ApplyResponse(_message.Message):
 Global___ApplyResponse: _TypeAlias = ApplyResponse  # noqa: Y015
 
 @_typing.final
+class Weights(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOFT_FIELD_NUMBER: _builtins.int
+    ROOM_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    INTERFERENCE_FIELD_NUMBER: _builtins.int
+    RELIABILITY_FIELD_NUMBER: _builtins.int
+    soft: _builtins.float
+    room: _builtins.float
+    rules: _builtins.float
+    interference: _builtins.float
+    reliability: _builtins.float
+    def __init__(
+        self,
+        *,
+        soft: _builtins.float | None = ...,
+        room: _builtins.float | None = ...,
+        rules: _builtins.float | None = ...,
+        interference: _builtins.float | None = ...,
+        reliability: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_interference", b"_interference", "_reliability", b"_reliability", "_room", b"_room", "_rules", b"_rules", "_soft", b"_soft", "interference", b"interference", "reliability", b"reliability", "room", b"room", "rules", b"rules", "soft", b"soft"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_interference", b"_interference", "_reliability", b"_reliability", "_room", b"_room", "_rules", b"_rules", "_soft", b"_soft", "interference", b"interference", "reliability", b"reliability", "room", b"room", "rules", b"rules", "soft", b"soft"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__interference: _TypeAlias = _typing.Literal["interference"]  # noqa: Y015
+    _WhichOneofArgType__interference: _TypeAlias = _typing.Literal["_interference", b"_interference"]  # noqa: Y015
+    _WhichOneofReturnType__reliability: _TypeAlias = _typing.Literal["reliability"]  # noqa: Y015
+    _WhichOneofArgType__reliability: _TypeAlias = _typing.Literal["_reliability", b"_reliability"]  # noqa: Y015
+    _WhichOneofReturnType__room: _TypeAlias = _typing.Literal["room"]  # noqa: Y015
+    _WhichOneofArgType__room: _TypeAlias = _typing.Literal["_room", b"_room"]  # noqa: Y015
+    _WhichOneofReturnType__rules: _TypeAlias = _typing.Literal["rules"]  # noqa: Y015
+    _WhichOneofArgType__rules: _TypeAlias = _typing.Literal["_rules", b"_rules"]  # noqa: Y015
+    _WhichOneofReturnType__soft: _TypeAlias = _typing.Literal["soft"]  # noqa: Y015
+    _WhichOneofArgType__soft: _TypeAlias = _typing.Literal["_soft", b"_soft"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__interference) -> _WhichOneofReturnType__interference | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reliability) -> _WhichOneofReturnType__reliability | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__room) -> _WhichOneofReturnType__room | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rules) -> _WhichOneofReturnType__rules | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__soft) -> _WhichOneofReturnType__soft | None: ...
+
+Global___Weights: _TypeAlias = Weights  # noqa: Y015
+
+@_typing.final
+class Quota(_message.Message):
+    """What is not set is not limited."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class QuantitiesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ORDERS_FIELD_NUMBER: _builtins.int
+    LIVE_TASKS_FIELD_NUMBER: _builtins.int
+    QUANTITIES_FIELD_NUMBER: _builtins.int
+    orders: _builtins.int
+    live_tasks: _builtins.int
+    @_builtins.property
+    def quantities(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        orders: _builtins.int | None = ...,
+        live_tasks: _builtins.int | None = ...,
+        quantities: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_live_tasks", b"_live_tasks", "_orders", b"_orders", "live_tasks", b"live_tasks", "orders", b"orders"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_live_tasks", b"_live_tasks", "_orders", b"_orders", "live_tasks", b"live_tasks", "orders", b"orders", "quantities", b"quantities"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__live_tasks: _TypeAlias = _typing.Literal["live_tasks"]  # noqa: Y015
+    _WhichOneofArgType__live_tasks: _TypeAlias = _typing.Literal["_live_tasks", b"_live_tasks"]  # noqa: Y015
+    _WhichOneofReturnType__orders: _TypeAlias = _typing.Literal["orders"]  # noqa: Y015
+    _WhichOneofArgType__orders: _TypeAlias = _typing.Literal["_orders", b"_orders"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__live_tasks) -> _WhichOneofReturnType__live_tasks | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__orders) -> _WhichOneofReturnType__orders | None: ...
+
+Global___Quota: _TypeAlias = Quota  # noqa: Y015
+
+@_typing.final
 class Settings(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class QuotasEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Quota: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Quota | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     DEFAULT_REQUESTS_FIELD_NUMBER: _builtins.int
     CLEAN_UP_FIELD_NUMBER: _builtins.int
@@ -526,6 +652,11 @@ class Settings(_message.Message):
     KILL_GRACE_FIELD_NUMBER: _builtins.int
     CYCLE_BUDGET_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    QUOTAS_FIELD_NUMBER: _builtins.int
+    RESERVATIONS_FIELD_NUMBER: _builtins.int
+    FAILURE_MEMORY_FIELD_NUMBER: _builtins.int
     clean_up: _builtins.float
     target_grace: _builtins.float
     joblet_lease: _builtins.float
@@ -533,8 +664,17 @@ class Settings(_message.Message):
     kill_grace: _builtins.float
     cycle_budget: _builtins.int
     revision: _builtins.int
+    placement: _builtins.str
+    reservations: _builtins.int
+    failure_memory: _builtins.float
     @_builtins.property
     def default_requests(self) -> _common_pb2.Quantities: ...
+    @_builtins.property
+    def weights(self) -> Global___Weights: ...
+    @_builtins.property
+    def quotas(self) -> _containers.MessageMap[_builtins.str, Global___Quota]:
+        """by owner"""
+
     def __init__(
         self,
         *,
@@ -546,21 +686,32 @@ class Settings(_message.Message):
         kill_grace: _builtins.float | None = ...,
         cycle_budget: _builtins.int | None = ...,
         revision: _builtins.int = ...,
+        placement: _builtins.str | None = ...,
+        weights: Global___Weights | None = ...,
+        quotas: _abc.Mapping[_builtins.str, Global___Quota] | None = ...,
+        reservations: _builtins.int | None = ...,
+        failure_memory: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_heartbeat", b"_heartbeat", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "heartbeat", b"heartbeat", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "target_grace", b"target_grace"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "reservations", b"reservations", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_heartbeat", b"_heartbeat", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "heartbeat", b"heartbeat", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "revision", b"revision", "target_grace", b"target_grace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "revision", b"revision", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_up: _TypeAlias = _typing.Literal["clean_up"]  # noqa: Y015
     _WhichOneofArgType__clean_up: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up"]  # noqa: Y015
     _WhichOneofReturnType__cycle_budget: _TypeAlias = _typing.Literal["cycle_budget"]  # noqa: Y015
     _WhichOneofArgType__cycle_budget: _TypeAlias = _typing.Literal["_cycle_budget", b"_cycle_budget"]  # noqa: Y015
+    _WhichOneofReturnType__failure_memory: _TypeAlias = _typing.Literal["failure_memory"]  # noqa: Y015
+    _WhichOneofArgType__failure_memory: _TypeAlias = _typing.Literal["_failure_memory", b"_failure_memory"]  # noqa: Y015
     _WhichOneofReturnType__heartbeat: _TypeAlias = _typing.Literal["heartbeat"]  # noqa: Y015
     _WhichOneofArgType__heartbeat: _TypeAlias = _typing.Literal["_heartbeat", b"_heartbeat"]  # noqa: Y015
     _WhichOneofReturnType__joblet_lease: _TypeAlias = _typing.Literal["joblet_lease"]  # noqa: Y015
     _WhichOneofArgType__joblet_lease: _TypeAlias = _typing.Literal["_joblet_lease", b"_joblet_lease"]  # noqa: Y015
     _WhichOneofReturnType__kill_grace: _TypeAlias = _typing.Literal["kill_grace"]  # noqa: Y015
     _WhichOneofArgType__kill_grace: _TypeAlias = _typing.Literal["_kill_grace", b"_kill_grace"]  # noqa: Y015
+    _WhichOneofReturnType__placement: _TypeAlias = _typing.Literal["placement"]  # noqa: Y015
+    _WhichOneofArgType__placement: _TypeAlias = _typing.Literal["_placement", b"_placement"]  # noqa: Y015
+    _WhichOneofReturnType__reservations: _TypeAlias = _typing.Literal["reservations"]  # noqa: Y015
+    _WhichOneofArgType__reservations: _TypeAlias = _typing.Literal["_reservations", b"_reservations"]  # noqa: Y015
     _WhichOneofReturnType__target_grace: _TypeAlias = _typing.Literal["target_grace"]  # noqa: Y015
     _WhichOneofArgType__target_grace: _TypeAlias = _typing.Literal["_target_grace", b"_target_grace"]  # noqa: Y015
     @_typing.overload
@@ -568,11 +719,17 @@ class Settings(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cycle_budget) -> _WhichOneofReturnType__cycle_budget | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__failure_memory) -> _WhichOneofReturnType__failure_memory | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__heartbeat) -> _WhichOneofReturnType__heartbeat | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__joblet_lease) -> _WhichOneofReturnType__joblet_lease | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__kill_grace) -> _WhichOneofReturnType__kill_grace | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__placement) -> _WhichOneofReturnType__placement | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reservations) -> _WhichOneofReturnType__reservations | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__target_grace) -> _WhichOneofReturnType__target_grace | None: ...
 

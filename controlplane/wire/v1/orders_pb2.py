@@ -23,12 +23,14 @@ _sym_db = _symbol_database.Default()
 
 
 from controlplane.wire.v1 import common_pb2 as controlplane_dot_v1_dot_common__pb2
+from controlplane.wire.v1 import explanations_pb2 as controlplane_dot_v1_dot_explanations__pb2
 from controlplane.wire.v1 import jobs_pb2 as controlplane_dot_v1_dot_jobs__pb2
 from controlplane.wire.v1 import packets_pb2 as controlplane_dot_v1_dot_packets__pb2
 from controlplane.wire.v1 import resources_pb2 as controlplane_dot_v1_dot_resources__pb2
+from controlplane.wire.v1 import targets_pb2 as controlplane_dot_v1_dot_targets__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontrolplane/v1/orders.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\x1a\x1a\x63ontrolplane/v1/jobs.proto\x1a\x1d\x63ontrolplane/v1/packets.proto\x1a\x1f\x63ontrolplane/v1/resources.proto\"M\n\tPacketRef\x12\x0e\n\x04name\x18\x01 \x01(\tH\x00\x12)\n\x06object\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.PacketH\x00\x42\x05\n\x03ref\"N\n\x0bResolvedJob\x12!\n\x03job\x18\x01 \x01(\x0b\x32\x14.controlplane.v1.Job\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\r\n\x05\x61\x66ter\x18\x03 \x03(\t\"\x80\x01\n\x08Resolved\x12*\n\x04jobs\x18\x01 \x03(\x0b\x32\x1c.controlplane.v1.ResolvedJob\x12,\n\tresources\x18\x02 \x03(\x0b\x32\x19.controlplane.v1.Resource\x12\x0c\n\x04gang\x18\x03 \x01(\x08\x12\x0c\n\x04pack\x18\x04 \x01(\x05\"~\n\x06\x43ounts\x12\x0f\n\x07pending\x18\x01 \x01(\x03\x12\x0e\n\x06placed\x18\x02 \x01(\x03\x12\x0f\n\x07running\x18\x03 \x01(\x03\x12\x11\n\tsucceeded\x18\x04 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x03\x12\x11\n\tcancelled\x18\x06 \x01(\x03\x12\x0c\n\x04held\x18\x07 \x01(\x03\"\'\n\x06Reason\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\xd7\x01\n\x0bOrderStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\'\n\x06\x63ounts\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.Counts\x12\x14\n\x07percent\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12(\n\x07reasons\x18\x04 \x03(\x0b\x32\x17.controlplane.v1.Reason\x12\x14\n\x07started\x18\x05 \x01(\tH\x01\x88\x01\x01\x12\x15\n\x08\x66inished\x18\x06 \x01(\tH\x02\x88\x01\x01\x42\n\n\x08_percentB\n\n\x08_startedB\x0b\n\t_finished\"\x85\x02\n\x04Task\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x05\x12\x13\n\x06target\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x17\n\nfulfilment\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x16\n\texit_code\x18\x07 \x01(\x05H\x02\x88\x01\x01\x12\x13\n\x06reason\x18\x08 \x01(\tH\x03\x88\x01\x01\x12\x14\n\x07percent\x18\t \x01(\x05H\x04\x88\x01\x01\x12\x11\n\tartefacts\x18\n \x03(\tB\t\n\x07_targetB\r\n\x0b_fulfilmentB\x0c\n\n_exit_codeB\t\n\x07_reasonB\n\n\x08_percent\"\xdc\x05\n\x05Order\x12\n\n\x02id\x18\x01 \x01(\t\x12*\n\x06packet\x18\x02 \x01(\x0b\x32\x1a.controlplane.v1.PacketRef\x12\x15\n\x08priority\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x32\n\x06labels\x18\x08 \x03(\x0b\x32\".controlplane.v1.Order.LabelsEntry\x12\x1a\n\rtarget_policy\x18\t \x01(\tH\x01\x88\x01\x01\x12\x15\n\x08\x64\x65\x61\x64line\x18\n \x01(\x01H\x02\x88\x01\x01\x12\x17\n\nnot_before\x18\x0b \x01(\tH\x03\x88\x01\x01\x12\x1a\n\rorchestration\x18\x0c \x01(\tH\x04\x88\x01\x01\x12\x10\n\x08preempts\x18\r \x01(\x08\x12\x38\n\x10\x66\x61ilure_policies\x18\x0e \x03(\x0b\x32\x1e.controlplane.v1.FailurePolicy\x12\x0e\n\x06\x63\x61ncel\x18\x14 \x01(\x08\x12\x0e\n\x06paused\x18\x15 \x01(\x08\x12\x13\n\x0btasks_total\x18\x16 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x17 \x01(\t\x12+\n\x08resolved\x18\x18 \x01(\x0b\x32\x19.controlplane.v1.Resolved\x12,\n\x06status\x18\x19 \x01(\x0b\x32\x1c.controlplane.v1.OrderStatus\x12$\n\x05tasks\x18\x1a \x03(\x0b\x32\x15.controlplane.v1.Task\x12\x17\n\x0fnext_task_token\x18\x1b \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_priorityB\x10\n\x0e_target_policyB\x0b\n\t_deadlineB\r\n\x0b_not_beforeB\x10\n\x0e_orchestration\"\x85\x01\n\rOrderResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12$\n\x04item\x18\x02 \x01(\x0b\x32\x16.controlplane.v1.Order\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\x12\x10\n\x08repeated\x18\x04 \x01(\x08\"<\n\x12SubmitBatchRequest\x12&\n\x06orders\x18\x01 \x03(\x0b\x32\x16.controlplane.v1.Order\"\x95\x01\n\x0cSubmitResult\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x10\n\x08repeated\x18\x03 \x01(\x08\x12)\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x18.controlplane.v1.Failure\x12*\n\x08warnings\x18\x05 \x03(\x0b\x32\x18.controlplane.v1.Warning\"7\n\x07\x46\x61ilure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\"E\n\x13SubmitBatchResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.controlplane.v1.SubmitResult\"f\n\x12ListOrdersResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x05items\x18\x02 \x03(\x0b\x32\x16.controlplane.v1.Order\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"T\n\nOrderEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12&\n\x06object\x18\x03 \x01(\x0b\x32\x16.controlplane.v1.Order\",\n\x0cOrderRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\"V\n\x12UpdateOrderRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x15\n\x08priority\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x0b\n\t_priority\"W\n\x10ListTasksRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x14\n\x0cmin_revision\x18\x04 \x01(\x03\"d\n\x11ListTasksResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12$\n\x05items\x18\x02 \x03(\x0b\x32\x15.controlplane.v1.Task\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t2\xfc\x06\n\x06Orders\x12@\n\x06Submit\x12\x16.controlplane.v1.Order\x1a\x1e.controlplane.v1.OrderResponse\x12X\n\x0bSubmitBatch\x12#.controlplane.v1.SubmitBatchRequest\x1a$.controlplane.v1.SubmitBatchResponse\x12@\n\x06\x43reate\x12\x16.controlplane.v1.Order\x1a\x1e.controlplane.v1.OrderResponse\x12:\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x16.controlplane.v1.Order\x12I\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a#.controlplane.v1.ListOrdersResponse\x12R\n\tListTasks\x12!.controlplane.v1.ListTasksRequest\x1a\".controlplane.v1.ListTasksResponse\x12M\n\x06Update\x12#.controlplane.v1.UpdateOrderRequest\x1a\x1e.controlplane.v1.OrderResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12\x45\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1b.controlplane.v1.OrderEvent0\x01\x12G\n\x06\x43\x61ncel\x12\x1d.controlplane.v1.OrderRequest\x1a\x1e.controlplane.v1.OrderResponse\x12\x46\n\x05Pause\x12\x1d.controlplane.v1.OrderRequest\x1a\x1e.controlplane.v1.OrderResponse\x12G\n\x06Resume\x12\x1d.controlplane.v1.OrderRequest\x1a\x1e.controlplane.v1.OrderResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontrolplane/v1/orders.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\x1a\"controlplane/v1/explanations.proto\x1a\x1a\x63ontrolplane/v1/jobs.proto\x1a\x1d\x63ontrolplane/v1/packets.proto\x1a\x1f\x63ontrolplane/v1/resources.proto\x1a\x1d\x63ontrolplane/v1/targets.proto\"M\n\tPacketRef\x12\x0e\n\x04name\x18\x01 \x01(\tH\x00\x12)\n\x06object\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.PacketH\x00\x42\x05\n\x03ref\"N\n\x0bResolvedJob\x12!\n\x03job\x18\x01 \x01(\x0b\x32\x14.controlplane.v1.Job\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\r\n\x05\x61\x66ter\x18\x03 \x03(\t\"\x80\x01\n\x08Resolved\x12*\n\x04jobs\x18\x01 \x03(\x0b\x32\x1c.controlplane.v1.ResolvedJob\x12,\n\tresources\x18\x02 \x03(\x0b\x32\x19.controlplane.v1.Resource\x12\x0c\n\x04gang\x18\x03 \x01(\x08\x12\x0c\n\x04pack\x18\x04 \x01(\x05\"~\n\x06\x43ounts\x12\x0f\n\x07pending\x18\x01 \x01(\x03\x12\x0e\n\x06placed\x18\x02 \x01(\x03\x12\x0f\n\x07running\x18\x03 \x01(\x03\x12\x11\n\tsucceeded\x18\x04 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x03\x12\x11\n\tcancelled\x18\x06 \x01(\x03\x12\x0c\n\x04held\x18\x07 \x01(\x03\"\'\n\x06Reason\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\xd7\x01\n\x0bOrderStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\'\n\x06\x63ounts\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.Counts\x12\x14\n\x07percent\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12(\n\x07reasons\x18\x04 \x03(\x0b\x32\x17.controlplane.v1.Reason\x12\x14\n\x07started\x18\x05 \x01(\tH\x01\x88\x01\x01\x12\x15\n\x08\x66inished\x18\x06 \x01(\tH\x02\x88\x01\x01\x42\n\n\x08_percentB\n\n\x08_startedB\x0b\n\t_finished\"\x85\x02\n\x04Task\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x05\x12\x13\n\x06target\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x17\n\nfulfilment\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x16\n\texit_code\x18\x07 \x01(\x05H\x02\x88\x01\x01\x12\x13\n\x06reason\x18\x08 \x01(\tH\x03\x88\x01\x01\x12\x14\n\x07percent\x18\t \x01(\x05H\x04\x88\x01\x01\x12\x11\n\tartefacts\x18\n \x03(\tB\t\n\x07_targetB\r\n\x0b_fulfilmentB\x0c\n\n_exit_codeB\t\n\x07_reasonB\n\n\x08_percent\"\xdc\x05\n\x05Order\x12\n\n\x02id\x18\x01 \x01(\t\x12*\n\x06packet\x18\x02 \x01(\x0b\x32\x1a.controlplane.v1.PacketRef\x12\x15\n\x08priority\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x32\n\x06labels\x18\x08 \x03(\x0b\x32\".controlplane.v1.Order.LabelsEntry\x12\x1a\n\rtarget_policy\x18\t \x01(\tH\x01\x88\x01\x01\x12\x15\n\x08\x64\x65\x61\x64line\x18\n \x01(\x01H\x02\x88\x01\x01\x12\x17\n\nnot_before\x18\x0b \x01(\tH\x03\x88\x01\x01\x12\x1a\n\rorchestration\x18\x0c \x01(\tH\x04\x88\x01\x01\x12\x10\n\x08preempts\x18\r \x01(\x08\x12\x38\n\x10\x66\x61ilure_policies\x18\x0e \x03(\x0b\x32\x1e.controlplane.v1.FailurePolicy\x12\x0e\n\x06\x63\x61ncel\x18\x14 \x01(\x08\x12\x0e\n\x06paused\x18\x15 \x01(\x08\x12\x13\n\x0btasks_total\x18\x16 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x17 \x01(\t\x12+\n\x08resolved\x18\x18 \x01(\x0b\x32\x19.controlplane.v1.Resolved\x12,\n\x06status\x18\x19 \x01(\x0b\x32\x1c.controlplane.v1.OrderStatus\x12$\n\x05tasks\x18\x1a \x03(\x0b\x32\x15.controlplane.v1.Task\x12\x17\n\x0fnext_task_token\x18\x1b \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_priorityB\x10\n\x0e_target_policyB\x0b\n\t_deadlineB\r\n\x0b_not_beforeB\x10\n\x0e_orchestration\"\x85\x01\n\rOrderResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12$\n\x04item\x18\x02 \x01(\x0b\x32\x16.controlplane.v1.Order\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\x12\x10\n\x08repeated\x18\x04 \x01(\x08\"<\n\x12SubmitBatchRequest\x12&\n\x06orders\x18\x01 \x03(\x0b\x32\x16.controlplane.v1.Order\"\x95\x01\n\x0cSubmitResult\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x10\n\x08repeated\x18\x03 \x01(\x08\x12)\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x18.controlplane.v1.Failure\x12*\n\x08warnings\x18\x05 \x03(\x0b\x32\x18.controlplane.v1.Warning\"7\n\x07\x46\x61ilure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\"E\n\x13SubmitBatchResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.controlplane.v1.SubmitResult\"f\n\x12ListOrdersResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x05items\x18\x02 \x03(\x0b\x32\x16.controlplane.v1.Order\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"T\n\nOrderEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12&\n\x06object\x18\x03 \x01(\x0b\x32\x16.controlplane.v1.Order\",\n\x0cOrderRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\"V\n\x12UpdateOrderRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x15\n\x08priority\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x0b\n\t_priority\"W\n\x10ListTasksRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x14\n\x0cmin_revision\x18\x04 \x01(\x03\"d\n\x11ListTasksResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12$\n\x05items\x18\x02 \x03(\x0b\x32\x15.controlplane.v1.Task\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"A\n\x0e\x45xplainRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x63ycle\x18\x02 \x01(\x03\x12\x14\n\x0cmin_revision\x18\x03 \x01(\x03\"\xb6\x01\n\x0bPlanRequest\x12%\n\x05order\x18\x01 \x01(\x0b\x32\x16.controlplane.v1.Order\x12-\n\x0cwith_targets\x18\x02 \x03(\x0b\x32\x17.controlplane.v1.Target\x12\x17\n\x0fwithout_targets\x18\x03 \x03(\t\x12\x15\n\x08priority\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x0cmin_revision\x18\x05 \x01(\x03\x42\x0b\n\t_priority2\x83\x08\n\x06Orders\x12@\n\x06Submit\x12\x16.controlplane.v1.Order\x1a\x1e.controlplane.v1.OrderResponse\x12X\n\x0bSubmitBatch\x12#.controlplane.v1.SubmitBatchRequest\x1a$.controlplane.v1.SubmitBatchResponse\x12@\n\x06\x43reate\x12\x16.controlplane.v1.Order\x1a\x1e.controlplane.v1.OrderResponse\x12:\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x16.controlplane.v1.Order\x12I\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a#.controlplane.v1.ListOrdersResponse\x12R\n\tListTasks\x12!.controlplane.v1.ListTasksRequest\x1a\".controlplane.v1.ListTasksResponse\x12M\n\x06Update\x12#.controlplane.v1.UpdateOrderRequest\x1a\x1e.controlplane.v1.OrderResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12\x45\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1b.controlplane.v1.OrderEvent0\x01\x12G\n\x06\x43\x61ncel\x12\x1d.controlplane.v1.OrderRequest\x1a\x1e.controlplane.v1.OrderResponse\x12\x46\n\x05Pause\x12\x1d.controlplane.v1.OrderRequest\x1a\x1e.controlplane.v1.OrderResponse\x12G\n\x06Resume\x12\x1d.controlplane.v1.OrderRequest\x1a\x1e.controlplane.v1.OrderResponse\x12H\n\x07\x45xplain\x12\x1f.controlplane.v1.ExplainRequest\x1a\x1c.controlplane.v1.Explanation\x12;\n\x04Plan\x12\x1c.controlplane.v1.PlanRequest\x1a\x15.controlplane.v1.Planb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,46 +39,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ORDER_LABELSENTRY']._loaded_options = None
   _globals['_ORDER_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_PACKETREF']._serialized_start=171
-  _globals['_PACKETREF']._serialized_end=248
-  _globals['_RESOLVEDJOB']._serialized_start=250
-  _globals['_RESOLVEDJOB']._serialized_end=328
-  _globals['_RESOLVED']._serialized_start=331
-  _globals['_RESOLVED']._serialized_end=459
-  _globals['_COUNTS']._serialized_start=461
-  _globals['_COUNTS']._serialized_end=587
-  _globals['_REASON']._serialized_start=589
-  _globals['_REASON']._serialized_end=628
-  _globals['_ORDERSTATUS']._serialized_start=631
-  _globals['_ORDERSTATUS']._serialized_end=846
-  _globals['_TASK']._serialized_start=849
-  _globals['_TASK']._serialized_end=1110
-  _globals['_ORDER']._serialized_start=1113
-  _globals['_ORDER']._serialized_end=1845
-  _globals['_ORDER_LABELSENTRY']._serialized_start=1723
-  _globals['_ORDER_LABELSENTRY']._serialized_end=1768
-  _globals['_ORDERRESPONSE']._serialized_start=1848
-  _globals['_ORDERRESPONSE']._serialized_end=1981
-  _globals['_SUBMITBATCHREQUEST']._serialized_start=1983
-  _globals['_SUBMITBATCHREQUEST']._serialized_end=2043
-  _globals['_SUBMITRESULT']._serialized_start=2046
-  _globals['_SUBMITRESULT']._serialized_end=2195
-  _globals['_FAILURE']._serialized_start=2197
-  _globals['_FAILURE']._serialized_end=2252
-  _globals['_SUBMITBATCHRESPONSE']._serialized_start=2254
-  _globals['_SUBMITBATCHRESPONSE']._serialized_end=2323
-  _globals['_LISTORDERSRESPONSE']._serialized_start=2325
-  _globals['_LISTORDERSRESPONSE']._serialized_end=2427
-  _globals['_ORDEREVENT']._serialized_start=2429
-  _globals['_ORDEREVENT']._serialized_end=2513
-  _globals['_ORDERREQUEST']._serialized_start=2515
-  _globals['_ORDERREQUEST']._serialized_end=2559
-  _globals['_UPDATEORDERREQUEST']._serialized_start=2561
-  _globals['_UPDATEORDERREQUEST']._serialized_end=2647
-  _globals['_LISTTASKSREQUEST']._serialized_start=2649
-  _globals['_LISTTASKSREQUEST']._serialized_end=2736
-  _globals['_LISTTASKSRESPONSE']._serialized_start=2738
-  _globals['_LISTTASKSRESPONSE']._serialized_end=2838
-  _globals['_ORDERS']._serialized_start=2841
-  _globals['_ORDERS']._serialized_end=3733
+  _globals['_PACKETREF']._serialized_start=238
+  _globals['_PACKETREF']._serialized_end=315
+  _globals['_RESOLVEDJOB']._serialized_start=317
+  _globals['_RESOLVEDJOB']._serialized_end=395
+  _globals['_RESOLVED']._serialized_start=398
+  _globals['_RESOLVED']._serialized_end=526
+  _globals['_COUNTS']._serialized_start=528
+  _globals['_COUNTS']._serialized_end=654
+  _globals['_REASON']._serialized_start=656
+  _globals['_REASON']._serialized_end=695
+  _globals['_ORDERSTATUS']._serialized_start=698
+  _globals['_ORDERSTATUS']._serialized_end=913
+  _globals['_TASK']._serialized_start=916
+  _globals['_TASK']._serialized_end=1177
+  _globals['_ORDER']._serialized_start=1180
+  _globals['_ORDER']._serialized_end=1912
+  _globals['_ORDER_LABELSENTRY']._serialized_start=1790
+  _globals['_ORDER_LABELSENTRY']._serialized_end=1835
+  _globals['_ORDERRESPONSE']._serialized_start=1915
+  _globals['_ORDERRESPONSE']._serialized_end=2048
+  _globals['_SUBMITBATCHREQUEST']._serialized_start=2050
+  _globals['_SUBMITBATCHREQUEST']._serialized_end=2110
+  _globals['_SUBMITRESULT']._serialized_start=2113
+  _globals['_SUBMITRESULT']._serialized_end=2262
+  _globals['_FAILURE']._serialized_start=2264
+  _globals['_FAILURE']._serialized_end=2319
+  _globals['_SUBMITBATCHRESPONSE']._serialized_start=2321
+  _globals['_SUBMITBATCHRESPONSE']._serialized_end=2390
+  _globals['_LISTORDERSRESPONSE']._serialized_start=2392
+  _globals['_LISTORDERSRESPONSE']._serialized_end=2494
+  _globals['_ORDEREVENT']._serialized_start=2496
+  _globals['_ORDEREVENT']._serialized_end=2580
+  _globals['_ORDERREQUEST']._serialized_start=2582
+  _globals['_ORDERREQUEST']._serialized_end=2626
+  _globals['_UPDATEORDERREQUEST']._serialized_start=2628
+  _globals['_UPDATEORDERREQUEST']._serialized_end=2714
+  _globals['_LISTTASKSREQUEST']._serialized_start=2716
+  _globals['_LISTTASKSREQUEST']._serialized_end=2803
+  _globals['_LISTTASKSRESPONSE']._serialized_start=2805
+  _globals['_LISTTASKSRESPONSE']._serialized_end=2905
+  _globals['_EXPLAINREQUEST']._serialized_start=2907
+  _globals['_EXPLAINREQUEST']._serialized_end=2972
+  _globals['_PLANREQUEST']._serialized_start=2975
+  _globals['_PLANREQUEST']._serialized_end=3157
+  _globals['_ORDERS']._serialized_start=3160
+  _globals['_ORDERS']._serialized_end=4187
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from controlplane.wire.v1 import common_pb2 as _common_pb2
 from controlplane.wire.v1 import jobs_pb2 as _jobs_pb2
 from controlplane.wire.v1 import packets_pb2 as _packets_pb2
 from controlplane.wire.v1 import resources_pb2 as _resources_pb2
+from controlplane.wire.v1 import targets_pb2 as _targets_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -704,3 +705,68 @@ class ListTasksResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListTasksResponse: _TypeAlias = ListTasksResponse  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    CYCLE_FIELD_NUMBER: _builtins.int
+    MIN_REVISION_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    cycle: _builtins.int
+    """0: now; else as that cycle saw the world"""
+    min_revision: _builtins.int
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        cycle: _builtins.int = ...,
+        min_revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle", b"cycle", "id", b"id", "min_revision", b"min_revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class PlanRequest(_message.Message):
+    """What would become of the order if it were submitted now, in a world with some targets more (or changed) and some less."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDER_FIELD_NUMBER: _builtins.int
+    WITH_TARGETS_FIELD_NUMBER: _builtins.int
+    WITHOUT_TARGETS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    MIN_REVISION_FIELD_NUMBER: _builtins.int
+    priority: _builtins.int
+    """instead of the order's own"""
+    min_revision: _builtins.int
+    @_builtins.property
+    def order(self) -> Global___Order: ...
+    @_builtins.property
+    def with_targets(self) -> _containers.RepeatedCompositeFieldContainer[_targets_pb2.Target]: ...
+    @_builtins.property
+    def without_targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        order: Global___Order | None = ...,
+        with_targets: _abc.Iterable[_targets_pb2.Target] | None = ...,
+        without_targets: _abc.Iterable[_builtins.str] | None = ...,
+        priority: _builtins.int | None = ...,
+        min_revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "order", b"order", "priority", b"priority"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "min_revision", b"min_revision", "order", b"order", "priority", b"priority", "with_targets", b"with_targets", "without_targets", b"without_targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+    _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
+
+Global___PlanRequest: _TypeAlias = PlanRequest  # noqa: Y015

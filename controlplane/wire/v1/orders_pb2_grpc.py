@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from controlplane.wire.v1 import common_pb2 as controlplane_dot_v1_dot_common__pb2
+from controlplane.wire.v1 import explanations_pb2 as controlplane_dot_v1_dot_explanations__pb2
 from controlplane.wire.v1 import orders_pb2 as controlplane_dot_v1_dot_orders__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -95,6 +96,16 @@ class OrdersStub:
                 request_serializer=controlplane_dot_v1_dot_orders__pb2.OrderRequest.SerializeToString,
                 response_deserializer=controlplane_dot_v1_dot_orders__pb2.OrderResponse.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/controlplane.v1.Orders/Explain',
+                request_serializer=controlplane_dot_v1_dot_orders__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_explanations__pb2.Explanation.FromString,
+                _registered_method=True)
+        self.Plan = channel.unary_unary(
+                '/controlplane.v1.Orders/Plan',
+                request_serializer=controlplane_dot_v1_dot_orders__pb2.PlanRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_explanations__pb2.Plan.FromString,
+                _registered_method=True)
 
 
 class OrdersServicer:
@@ -174,6 +185,19 @@ class OrdersServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Plan(self, request, context):
+        """writes nothing
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OrdersServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -236,6 +260,16 @@ def add_OrdersServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=controlplane_dot_v1_dot_orders__pb2.OrderRequest.FromString,
                     response_serializer=controlplane_dot_v1_dot_orders__pb2.OrderResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=controlplane_dot_v1_dot_orders__pb2.ExplainRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_explanations__pb2.Explanation.SerializeToString,
+            ),
+            'Plan': grpc.unary_unary_rpc_method_handler(
+                    servicer.Plan,
+                    request_deserializer=controlplane_dot_v1_dot_orders__pb2.PlanRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_explanations__pb2.Plan.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -562,6 +596,60 @@ class Orders:
             '/controlplane.v1.Orders/Resume',
             controlplane_dot_v1_dot_orders__pb2.OrderRequest.SerializeToString,
             controlplane_dot_v1_dot_orders__pb2.OrderResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/controlplane.v1.Orders/Explain',
+            controlplane_dot_v1_dot_orders__pb2.ExplainRequest.SerializeToString,
+            controlplane_dot_v1_dot_explanations__pb2.Explanation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Plan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/controlplane.v1.Orders/Plan',
+            controlplane_dot_v1_dot_orders__pb2.PlanRequest.SerializeToString,
+            controlplane_dot_v1_dot_explanations__pb2.Plan.FromString,
             options,
             channel_credentials,
             insecure,
