@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
-import zoneinfo
-from functools import lru_cache
-
 from msgspec.structs import replace
 
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
+from controlplane.model import windows
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.target import Target, Window
 
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MAX_WINDOWS = 64
-_TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")
 
 
 def admit(target: Target, _known: Catalogue, path: str = "") -> Target:
@@ -41,24 +36,11 @@ def admit(target: Target, _known: Catalogue, path: str = "") -> Target:
 
 def _window(window: Window, path: str) -> None:
     for position, day in enumerate(window.days):
-        fields.one_of(day, DAYS, f"{path}.days[{position}]")
+        fields.one_of(day, windows.DAYS, f"{path}.days[{position}]")
         if day in window.days[:position]:
             raise Invalid(f"{path}.days[{position}]", f"{day!r} is there twice")
     for value, field in ((window.from_, "from"), (window.to, "to")):
-        if not _TIME.fullmatch(value):
+        if windows.minutes(value) is None:
             raise Invalid(f"{path}.{field}", f"must be a time such as 08:00, not {value!r}")
-    if window.from_ == window.to:
-        raise Invalid(f"{path}.to", "must differ from `from`; use 00:00 to 24:00 for a whole day")
-    if not _is_zone(window.tz):
+    if windows.zone(window.tz) is None:
         raise Invalid(f"{path}.tz", f"must be a time zone such as UTC or Europe/Berlin, not {window.tz!r}")
-
-
-@lru_cache(maxsize=1000)
-def _is_zone(name: str) -> bool:
-    if name == "UTC":
-        return True
-    try:
-        zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return False
-    return True
