@@ -11,13 +11,13 @@ from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.job import Constraint, FailurePolicy, Job
+from controlplane.model.selectors import OPERATORS
 
 MAX_ARGUMENTS = 1000
 MAX_COMMAND = 64 * 1024
 MAX_ENV = 500
 MAX_UNIQUE = 16
 MAX_RULES = 64
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 ACTIONS = ("retry", "ignore", "fail", "fail-order", "hold")
 SPREADS = ("none", "order")
 
