@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controlplane.cli import change, drill, get, leading, shell, submitting, verify
+from controlplane.cli import change, drill, explain, get, leading, plan, replay, shell, submitting, verify
 
-GROUPS = (submitting, get, change, leading, verify, drill)
+GROUPS = (submitting, get, explain, plan, change, leading, verify, replay, drill)
 
 
 def main() -> None:

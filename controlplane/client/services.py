@@ -15,6 +15,7 @@ from controlplane.client.watch import Stream, latest, watch
 from controlplane.wire.v1 import cluster_pb2 as cluster
 from controlplane.wire.v1 import cluster_pb2_grpc as cluster_grpc
 from controlplane.wire.v1 import common_pb2 as common
+from controlplane.wire.v1 import explanations_pb2 as explanations
 from controlplane.wire.v1 import orders_pb2 as orders
 from controlplane.wire.v1 import orders_pb2_grpc as orders_grpc
 
@@ -92,6 +93,16 @@ class Orders(Readable):
 
     async def resume(self, identity: str) -> orders.OrderResponse:
         return await self._wish("Resume", identity)
+
+    async def explain(self, identity: str, *, cycle: int = 0) -> explanations.Explanation:
+        """Why its tasks wait: now, or as a past cycle saw the world."""
+        request = orders.ExplainRequest(id=identity, cycle=cycle, min_revision=self._caller.revision)
+        return await self._caller.read(Method(self._stub, "Explain", explanations.Explanation), request)
+
+    async def plan(self, request: orders.PlanRequest) -> explanations.Plan:
+        """What would become of an order; nothing is written."""
+        request.min_revision = max(request.min_revision, self._caller.revision)
+        return await self._caller.read(Method(self._stub, "Plan", explanations.Plan), request)
 
     async def delete(self, identity: str, *, revision: int = 0) -> common.DeleteResponse:
         request = common.DeleteRequest(name=identity, revision=revision)

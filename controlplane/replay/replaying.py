@@ -1,0 +1,86 @@
+"""One past cycle, decided again and compared with what its leader wrote down.
+
+A cycle is a pure function of the world at a revision and of the inputs on its record, so the same engine must come to
+the same decision, byte for byte. What cannot be repeated says why: NotFound for a cycle that is not on record, Refused
+for one of another engine, Compacted when etcd does not remember its world any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.past import ledgers_at
+from controlplane.cache.settings import settings_of
+from controlplane.engine import decide as engine
+from controlplane.engine.backlog import Backlog
+from controlplane.engine.decide import Decision
+from controlplane.engine.world import look
+from controlplane.model import times
+from controlplane.model.errors import Broken, Compacted, NotFound, Refused
+from controlplane.model.leadership import Cycle
+from controlplane.replay.replayed import Replayed
+from controlplane.store import codec, keys
+from controlplane.store.kv import Store
+
+
+async def records(store: Store) -> list[Cycle]:
+    """Every cycle on record, oldest first. What cannot be read was no cycle."""
+    found = []
+    async for page in store.pages(f"{keys.ROOT}cycles/"):
+        for value in page.values:
+            try:
+                found.append(codec.decode(value.value, Cycle))
+            except Broken:
+                continue
+    return sorted(found, key=lambda record: (record.n, record.epoch))
+
+
+async def record_of(store: Store, n: int) -> Cycle:
+    found = [record for record in await records(store) if record.n == n]
+    if not found:
+        raise NotFound(f"cycle: there is no cycle {n} on record", field="cycle")
+    return found[-1]
+
+
+async def replay(store: Store, record: Cycle) -> tuple[Replayed, Ledgers, Decision]:
+    """The comparison, and the world and the decision that it rests on."""
+    if record.engine != engine.VERSION:
+        raise Refused(f"cycle {record.n} was decided by engine {record.engine}, this one is {engine.VERSION}")
+    try:
+        ledgers = await ledgers_at(store, record.revision)
+    except Compacted:
+        message = f"cycle {record.n} saw revision {record.revision}, which etcd does not remember any more"
+        raise Compacted(message) from None
+    decision = await asyncio.to_thread(decide_again, ledgers, record)
+    return compared(record, decision), ledgers, decision
+
+
+def decide_again(ledgers: Ledgers, record: Cycle) -> Decision:
+    """What the engine says to the world of these ledgers and the inputs of that record."""
+    if settings_digest(ledgers) != record.settings_digest:
+        raise Broken(f"the settings at revision {record.revision} are not those that cycle {record.n} noted")
+    now = times.parse(record.now, "now")
+    backlog = Backlog(ledgers)
+    backlog.update(sorted(ledgers.orders), now)
+    return engine.decide(look(ledgers, now), backlog.queues())
+
+
+def settings_digest(ledgers: Ledgers) -> str:
+    return hashlib.sha256(codec.encode(settings_of(ledgers.cache.snapshot))).hexdigest()[:16]
+
+
+def compared(record: Cycle, decision: Decision) -> Replayed:
+    got = decision.digest()
+    return Replayed(
+        cycle=record.n,
+        epoch=record.epoch,
+        revision=record.revision,
+        engine=record.engine,
+        expected=record.hash,
+        got=got,
+        same=got == record.hash,
+        placed=decision.placed(),
+        considered=decision.considered,
+    )
