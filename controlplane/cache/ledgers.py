@@ -6,6 +6,7 @@ counted and stepped over: the rest goes on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -62,6 +63,8 @@ class Ledgers:
         self.orders: dict[str, OrderLedger] = {}
         self.targets: dict[str, TargetLedger] = {}
         self.owners = OwnerLedgers()
+        # How many orders of each owner have a ledger: those that are not final.
+        self.open_orders: Counter[str] = Counter()
         self.poisoned: set[str] = set()
         self._resolved: dict[str, Resolved] = {}
         # What is placed for orders that have no ledger, as (target, fulfilment) by order.
@@ -148,7 +151,7 @@ class Ledgers:
 
     def _take_order(self, identity: str, entry: Entry | None) -> None:
         if entry is None:
-            known = self.orders.pop(identity, None)
+            known = self._close(identity)
             for live in known.live.values() if known is not None else ():
                 self._strays.setdefault(identity, set()).add((live.fulfilment.target, live.fulfilment.id))
             return
@@ -158,6 +161,8 @@ class Ledgers:
         check_order(order)
         known = self.orders.get(identity)
         if known is not None:
+            self._count(known.order.owner, -1)
+            self._count(order.owner, 1)
             known.order, known.revision = order, entry.revision
             return
         status = self.cache.snapshot.get("status/orders", identity)
@@ -166,6 +171,7 @@ class Ledgers:
             return
         ledger = OrderLedger.open(order, entry.revision, self.resolved(order))
         self.orders[identity] = ledger
+        self._count(order.owner, 1)
         if status is not None:
             ledger.phase, ledger.status_revision = phase, status.revision
         self._catch_up(ledger)
@@ -194,7 +200,18 @@ class Ledgers:
         ledger.status_revision = entry.revision
         ledger.phase = entry.read(OrderStatus).phase
         if ledger.phase in FINAL_ORDER and not ledger.live:
-            del self.orders[identity]
+            self._close(identity)
+
+    def _close(self, identity: str) -> OrderLedger | None:
+        ledger = self.orders.pop(identity, None)
+        if ledger is not None:
+            self._count(ledger.order.owner, -1)
+        return ledger
+
+    def _count(self, owner: str, by: int) -> None:
+        self.open_orders[owner] += by
+        if not self.open_orders[owner]:
+            del self.open_orders[owner]
 
     def _take_desired(self, delta: Delta, touched: Touched) -> None:
         target, identity = delta.parts
@@ -245,7 +262,7 @@ class Ledgers:
         if ledger is not None:
             ledger.unplace(identity)
             if ledger.phase in FINAL_ORDER and not ledger.live:
-                del self.orders[fulfilment.order]
+                self._close(fulfilment.order)
 
     def _take_inventory(self, delta: Delta, touched: Touched) -> None:
         target, identity = delta.parts

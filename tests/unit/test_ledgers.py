@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
@@ -14,7 +15,7 @@ from controlplane.model.order import Counts, Order, OrderStatus
 from controlplane.store import keys
 from controlplane.store.watch import Change
 from tests.builders import FulfilmentBuilder, a_fulfilment, an_order
-from tests.picture import Content, History, Picture
+from tests.picture import Content, History, Picture, Told
 
 ENDS = {"Succeeded": "done", "Failed": "fail", "Cancelled": "cancel", "Lost": "retry"}
 
@@ -124,6 +125,7 @@ def shape(ledgers: Ledgers) -> dict[str, Any]:
         "orders": {identity: _shape_of(ledger) for identity, ledger in ledgers.orders.items()},
         "targets": {name: (dict(ledger.used), set(ledger.fulfilments)) for name, ledger in ledgers.targets.items()},
         "poisoned": set(ledgers.poisoned),
+        "open_orders": dict(ledgers.open_orders),
     }
 
 
@@ -136,6 +138,7 @@ def _shape_of(ledger: OrderLedger) -> dict[str, Any]:
                 list(job.counts),
                 [job.attempt(index) for index in range(job.count)],
                 dict(job.not_before),
+                list(job.moments or ()),
             )
             for name, job in ledger.jobs.items()
         },
@@ -145,6 +148,7 @@ def _shape_of(ledger: OrderLedger) -> dict[str, Any]:
         },
         "totals": (ledger.phase, ledger.status_revision, ledger.ended_any, ledger.running, ledger.percents),
         "over": set(ledger.over),
+        "stuck": set(ledger.stuck),
         "counts": ledger.counts(),
     }
 
@@ -196,3 +200,17 @@ def test_a_list_after_a_gap_leads_to_the_same_ledgers(data: st.DataObject) -> No
     changed = [change for change in history.listing() if before.get(change.key) != change.value]
     picture.tell(data.draw(st.permutations([*gone, *changed])))
     assert shape(ledgers) == rebuilt(history)
+
+
+def test_open_orders_are_counted_by_owner_until_they_are_final_or_gone() -> None:
+    told = Told()
+    orders = [replace(an_order().build(), owner=owner) for owner in ("ada", "ada", "eve")]
+    for order in orders:
+        told.write({keys.order(order.id): order})
+    assert told.ledgers.open_orders == {"ada": 2, "eve": 1}
+    told.write({keys.order(orders[0].id): replace(orders[0], paused=True)})
+    assert told.ledgers.open_orders == {"ada": 2, "eve": 1}
+    told.write({keys.order_status(orders[0].id): OrderStatus(order="", epoch=1, phase="Failed", counts=Counts())})
+    told.write({keys.order(orders[2].id): None})
+    assert told.ledgers.open_orders == {"ada": 1}
+    assert told.rebuilt().open_orders == {"ada": 1}
