@@ -73,7 +73,9 @@ class Etcd:
         self.start()
 
     def pause(self) -> None:
+        """Returns when all of it stands still: a busy machine takes a moment to stop every thread."""
         os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

@@ -52,7 +52,7 @@ class Binder:
                     yield _with_claims(fulfilment, operation)
                     continue
                 plain.append(operation)
-                size += len(operation.request_put.value)
+                size += len(operation.raw)
                 if len(plain) == _PUTS_AN_ITEM or size >= _BYTES_AN_ITEM:
                     yield Item(then=tuple(plain))
                     plain, size = [], 0

@@ -9,20 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from aetcd import rpc
 
 from controlplane.model.errors import LimitExceeded
+from controlplane.store import encoding
 from controlplane.store.keys import after_prefix
 
 MAX_OPERATIONS = 128
 MAX_GROUP = 100
 MAX_BYTES = 1 << 20
 
-# etcd's own messages, which come without types.
-Compare: TypeAlias = Any
-Operation: TypeAlias = Any
+# As etcd reads it.
+Compare: TypeAlias = bytes
+
+
+class Operation(NamedTuple):
+    """As etcd reads it, and what it is about: the key, whether that is written, and with what value."""
+
+    raw: bytes
+    key: bytes
+    writes: bool
+    value: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,73 +52,74 @@ class Fence:
 
 
 def put(key: str, value: bytes, *, lease: int = 0) -> Operation:
-    return rpc.RequestOp(request_put=rpc.PutRequest(key=key.encode(), value=value, lease=lease))
+    name = key.encode()
+    return Operation(encoding.put(name, value, lease), name, True, value)
 
 
 def delete(key: str) -> Operation:
-    return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key.encode()))
+    name = key.encode()
+    return Operation(encoding.delete(name), name, True)
 
 
 def delete_prefix(prefix: str) -> Operation:
-    request = rpc.DeleteRangeRequest(key=prefix.encode(), range_end=after_prefix(prefix))
-    return rpc.RequestOp(request_delete_range=request)
+    name = prefix.encode()
+    return Operation(encoding.delete(name, after_prefix(prefix)), name, True)
 
 
 def get(key: str) -> Operation:
-    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key.encode()))
+    name = key.encode()
+    return Operation(encoding.get(name), name, False)
 
 
 def absent(key: str) -> Compare:
-    return rpc.Compare(result=rpc.Compare.EQUAL, target=rpc.Compare.CREATE, key=key.encode(), create_revision=0)
+    return encoding.created(key.encode(), 0)
 
 
 def present(key: str) -> Compare:
-    return rpc.Compare(result=rpc.Compare.GREATER, target=rpc.Compare.CREATE, key=key.encode(), create_revision=0)
+    return encoding.created(key.encode(), 0, greater=True)
 
 
 def mod_is(key: str, revision: int) -> Compare:
     """The key was last written at that revision; 0 stands for a key that is not there."""
-    return rpc.Compare(result=rpc.Compare.EQUAL, target=rpc.Compare.MOD, key=key.encode(), mod_revision=revision)
+    return encoding.modified(key.encode(), revision)
 
 
 def lease_is(key: str, lease: int) -> Compare:
-    return rpc.Compare(result=rpc.Compare.EQUAL, target=rpc.Compare.LEASE, key=key.encode(), lease=lease)
+    return encoding.leased(key.encode(), lease)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Item:
+    """Not to be changed once it is made: it is encoded when it is first measured, and sent as it was then."""
+
     compares: tuple[Compare, ...] = ()
     then: tuple[Operation, ...] = ()
     otherwise: tuple[Operation, ...] = ()
-    _measure: tuple[int, frozenset[bytes]] | None = field(default=None, init=False, compare=False, repr=False)
+    _raw: bytes = field(default=b"", init=False, compare=False, repr=False)
 
     def weight(self) -> int:
         """The most operations that one of its branches or its compares hold."""
         return max(len(self.compares), len(self.then), len(self.otherwise))
 
     def size(self) -> int:
-        return self._measured()[0]
+        return len(self.raw())
 
-    def written(self) -> frozenset[bytes]:
+    def raw(self) -> bytes:
+        """The whole item as a transaction."""
+        if not self._raw:
+            self._raw = encoding.transaction(
+                self.compares,
+                [operation.raw for operation in self.then],
+                [operation.raw for operation in self.otherwise],
+            )
+        return self._raw
+
+    def written(self) -> list[bytes]:
         """The keys that it may put or delete, for telling apart items that cannot share a transaction."""
-        return self._measured()[1]
-
-    def _measured(self) -> tuple[int, frozenset[bytes]]:
-        """Asked several times on its way into a group, measured once."""
-        if self._measure is None:
-            size = sum(int(operation.ByteSize()) for operation in self.then) + 64 * len(self.compares)
-            object.__setattr__(self, "_measure", (size, self._keys()))
-        assert self._measure is not None
-        return self._measure
-
-    def _keys(self) -> frozenset[bytes]:
-        keys: set[bytes] = set()
-        for operation in (*self.then, *self.otherwise):
-            if operation.HasField("request_put"):
-                keys.add(operation.request_put.key)
-            elif operation.HasField("request_delete_range"):
-                keys.add(operation.request_delete_range.key)
-        return frozenset(keys)
+        found = [operation.key for operation in self.then if operation.writes]
+        if self.otherwise:
+            found += [operation.key for operation in self.otherwise if operation.writes]
+        return found
 
 
 class Value(NamedTuple):
@@ -130,12 +140,12 @@ class Outcome(NamedTuple):
     found: tuple[Value | None, ...] = ()
 
 
-def flat(item: Item) -> rpc.TxnRequest:
+def flat(item: Item) -> bytes:
     _check(item, MAX_OPERATIONS)
-    return rpc.TxnRequest(compare=item.compares, success=item.then, failure=item.otherwise)
+    return item.raw()
 
 
-def nested(items: Sequence[Item], fence: Fence | None) -> rpc.TxnRequest:
+def nested(items: Sequence[Item], fence: Fence | None) -> bytes:
     """One transaction with every item nested; with a fence, nothing of it happens unless the fence holds."""
     if not items:
         raise LimitExceeded("a group needs at least one item")
@@ -143,14 +153,10 @@ def nested(items: Sequence[Item], fence: Fence | None) -> rpc.TxnRequest:
         _check(item, MAX_OPERATIONS - len(items))
     if len(items) > 1 and sum(item.size() for item in items) > MAX_BYTES:
         raise LimitExceeded(f"a group must not be above {MAX_BYTES} bytes")
-    request = rpc.TxnRequest(compare=[fence.compare()] if fence else [], failure=[get(fence.key)] if fence else [])
-    for item in items:
-        # Built in place: a message that is put into another is copied with all that it holds.
-        inner = request.success.add().request_txn
-        inner.compare.extend(item.compares)
-        inner.success.extend(item.then)
-        inner.failure.extend(item.otherwise)
-    return request
+    inner = [encoding.nested(item.raw()) for item in items]
+    if fence is None:
+        return encoding.transaction((), inner, ())
+    return encoding.transaction([fence.compare()], inner, [get(fence.key).raw])
 
 
 def _check(item: Item, most: int) -> None:
@@ -160,7 +166,11 @@ def _check(item: Item, most: int) -> None:
         raise LimitExceeded(f"a transaction must not be above {MAX_BYTES} bytes, but has {item.size()}")
 
 
-def outcome(response: rpc.TxnResponse, revision: int) -> Outcome:
+def outcome(response: rpc.TxnResponse, item: Item, revision: int) -> Outcome:
+    branch = item.then if response.succeeded else item.otherwise
+    # Most writes read nothing, and then their answers hold nothing to look for.
+    if all(operation.writes for operation in branch):
+        return Outcome(response.succeeded, revision)
     found = tuple(
         value_of(answer.response_range.kvs[0]) if answer.response_range.kvs else None
         for answer in response.responses
@@ -169,9 +179,11 @@ def outcome(response: rpc.TxnResponse, revision: int) -> Outcome:
     return Outcome(response.succeeded, revision, found)
 
 
-def outcomes(response: rpc.TxnResponse) -> list[Outcome]:
+def outcomes(response: rpc.TxnResponse, items: Sequence[Item]) -> list[Outcome]:
     revision = response.header.revision
-    return [outcome(answer.response_txn, revision) for answer in response.responses]
+    return [
+        outcome(answer.response_txn, item, revision) for answer, item in zip(response.responses, items, strict=True)
+    ]
 
 
 def value_of(pair: rpc.KeyValue) -> Value:
@@ -187,7 +199,7 @@ def front(items: Sequence[Item]) -> int:
         heaviest = max(heaviest, item.weight())
         size += item.size()
         crowded = count + 1 > MAX_GROUP or heaviest > MAX_OPERATIONS - count - 1 or size > MAX_BYTES
-        if count and (crowded or keys & written):
+        if count and (crowded or not keys.isdisjoint(written)):
             return count
-        keys |= written
+        keys.update(written)
     return len(items)

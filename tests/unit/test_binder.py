@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from controlplane.engine.decide import Placement
 from controlplane.engine.world import signature_of
@@ -19,8 +18,7 @@ STAMP = Stamp(epoch=7, cycle=3, now=NOW)
 
 
 def puts(item: Item) -> dict[str, bytes]:
-    operations: list[Any] = list(item.then)
-    return {operation.request_put.key.decode(): operation.request_put.value for operation in operations}
+    return {operation.key.decode(): operation.value for operation in item.then if operation.value is not None}
 
 
 class Stage:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from controlplane.controller_manager import orders
@@ -38,9 +36,8 @@ class Stage:
 
 
 def writes(item: Item) -> tuple[dict[str, bytes], set[str]]:
-    operations: list[Any] = list(item.then)
-    puts = {o.request_put.key.decode(): o.request_put.value for o in operations if o.HasField("request_put")}
-    deletes = {o.request_delete_range.key.decode() for o in operations if o.HasField("request_delete_range")}
+    puts = {operation.key.decode(): operation.value for operation in item.then if operation.value is not None}
+    deletes = {operation.key.decode() for operation in item.then if operation.writes and operation.value is None}
     return puts, deletes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+from aetcd import rpc
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,10 +44,10 @@ def test_an_empty_group_is_refused() -> None:
 
 
 def test_a_fence_compares_the_mod_revision_of_the_leader_key() -> None:
-    request = transaction.nested([puts(1)], FENCE)
+    request = rpc.TxnRequest.FromString(transaction.nested([puts(1)], FENCE))
     (compare,) = request.compare
     assert (compare.key, compare.mod_revision) == (b"/controlplane/election/1", 7)
-    assert compare.target == transaction.mod_is("x", 1).target
+    assert (compare.target, compare.result) == (rpc.Compare.MOD, rpc.Compare.EQUAL)
 
 
 ITEMS = st.lists(
