@@ -48,12 +48,13 @@ def show(out: Output, found: Explanation) -> None:
 def _show_ahead(out: Output, found: Explanation) -> None:
     if not found.ahead:
         return
-    total = max(found.ahead_total, len(found.ahead))
+    listed = sum(ahead.tasks for ahead in found.ahead)
+    total = max(found.ahead_total, listed)
     out.text("")
-    out.text(f"{total} {'order is' if total == 1 else 'orders are'} served before:")
+    out.text(f"{total} {'task of another order is' if total == 1 else 'tasks of other orders are'} served before:")
     out.rows(AHEAD, found.ahead)
-    if total > len(found.ahead):
-        out.text(f"and {total - len(found.ahead)} more")
+    if total > listed:
+        out.text(f"and {total - listed} more")
 
 
 AHEAD = (

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from controlplane.aio.clock import SystemClock, wall_milliseconds
-from controlplane.cli import evidence
+from controlplane.cli import evidence, replays
 from controlplane.cli.whereabouts import Whereabouts
 from controlplane.client import Client
 from controlplane.model.errors import ControlPlaneError
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
-from controlplane.verify import p8_cache, p10_reasons, reading
+from controlplane.verify import p6_priority, p8_cache, p10_reasons, reading
 from controlplane.verify.checks import Checks
 from controlplane.verify.reading import Span
 from controlplane.verify.verdict import Verdict, unknown
@@ -66,7 +66,7 @@ async def _judge(
         checks.attempts.verdict(_NO_RECORDS if place.data_dir is None else ""),
         checks.exclusive.verdict(note),
         checks.capacity.verdict(),
-        unknown("P6", "comes with the engine's replay"),
+        p6_priority.judge(*await replays.newest(store, SystemClock())),
         checks.lifecycle.verdict(),
         p8_cache.judge(await evidence.hashes(store, place.replicas)) if place.replicas else _no_endpoints("P8"),
         leader.verdict(expected=bool(place.replicas)),

@@ -30,7 +30,7 @@ async def replay(
 
     store = Store(EtcdOptions(judging.locate(shell.where, etcd).etcd), SystemClock())
     try:
-        found, _, _ = await replaying.replay(store, await replaying.record_of(store, cycle))
+        found = (await replaying.replay(store, await replaying.record_of(store, cycle))).replayed
     finally:
         await store.close()
     show(shell.out, found)

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from typing import NamedTuple
 
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.past import ledgers_at
 from controlplane.cache.settings import settings_of
 from controlplane.engine import decide as engine
-from controlplane.engine.backlog import Backlog
 from controlplane.engine.decide import Decision
-from controlplane.engine.world import look
+from controlplane.engine.explaining import survey
+from controlplane.engine.service import Queue
+from controlplane.engine.world import World
 from controlplane.model import times
 from controlplane.model.errors import Broken, Compacted, NotFound, Refused
 from controlplane.model.leadership import Cycle
@@ -44,8 +46,17 @@ async def record_of(store: Store, n: int) -> Cycle:
     return found[-1]
 
 
-async def replay(store: Store, record: Cycle) -> tuple[Replayed, Ledgers, Decision]:
-    """The comparison, and the world and the decision that it rests on."""
+class Again(NamedTuple):
+    """A cycle decided again, with all that the decision rests on."""
+
+    replayed: Replayed
+    ledgers: Ledgers
+    world: World
+    queues: list[Queue]
+    decision: Decision
+
+
+async def replay(store: Store, record: Cycle) -> Again:
     if record.engine != engine.VERSION:
         raise Refused(f"cycle {record.n} was decided by engine {record.engine}, this one is {engine.VERSION}")
     try:
@@ -53,18 +64,16 @@ async def replay(store: Store, record: Cycle) -> tuple[Replayed, Ledgers, Decisi
     except Compacted:
         message = f"cycle {record.n} saw revision {record.revision}, which etcd does not remember any more"
         raise Compacted(message) from None
-    decision = await asyncio.to_thread(decide_again, ledgers, record)
-    return compared(record, decision), ledgers, decision
+    return await asyncio.to_thread(decide_again, ledgers, record)
 
 
-def decide_again(ledgers: Ledgers, record: Cycle) -> Decision:
+def decide_again(ledgers: Ledgers, record: Cycle) -> Again:
     """What the engine says to the world of these ledgers and the inputs of that record."""
     if settings_digest(ledgers) != record.settings_digest:
-        raise Broken(f"the settings at revision {record.revision} are not those that cycle {record.n} noted")
-    now = times.parse(record.now, "now")
-    backlog = Backlog(ledgers)
-    backlog.update(sorted(ledgers.orders), now)
-    return engine.decide(look(ledgers, now), backlog.queues())
+        raise Refused(f"cycle {record.n} was decided with settings that this version reads otherwise")
+    backlog, world = survey(ledgers, times.parse(record.now, "now"))
+    decision = engine.decide(world, backlog.queues())
+    return Again(compared(record, decision), ledgers, world, backlog.queues(), decision)
 
 
 def settings_digest(ledgers: Ledgers) -> str:

@@ -8,7 +8,7 @@ that would have taken it, the promise is broken. That is less than the promise s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from controlplane.model.quantity import Number
 from controlplane.replay.replayed import Replayed
@@ -18,7 +18,8 @@ from controlplane.verify.verdict import Tally, Verdict, unknown
 _EPSILON = 1e-9
 
 
-class Placed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Placed:
     """So many tasks of one job went onto the target; `requests` is what each of them asks for."""
 
     order: str
@@ -29,7 +30,8 @@ class Placed(NamedTuple):
     requests: Mapping[str, Number]
 
 
-class Waiting(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Waiting:
     """Tasks that were left, and the targets where nothing but room could have refused them."""
 
     order: str
@@ -39,7 +41,8 @@ class Waiting(NamedTuple):
     targets: frozenset[str]
 
 
-class Seen(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Seen:
     """One cycle, decided again."""
 
     replayed: Replayed

@@ -32,7 +32,7 @@ FULL = TargetVerdict(
 WAITS = GroupExplanation(job="render", count=3, reason="InsufficientCapacity", targets=(FULL,))
 EXPLANATION = Explanation(
     order=ORDER, revision=9, conclusion="3 tasks wait for room.", groups=(WAITS,),
-    ahead=(Ahead(order="first", priority=90, tasks=4),), ahead_total=3,
+    ahead=(Ahead(order="first", priority=90, tasks=4),), ahead_total=7,
 )  # fmt: skip
 PLAN = Plan(
     placeable=True, revision=9, conclusion="All 3 tasks would be placed.",
@@ -69,10 +69,10 @@ def test_the_conclusion_comes_first_then_the_targets_then_who_is_ahead(capsys: p
         ["TARGET", "FITS", "REFUSED BY", "MISSING", "HELD BY", "WAITING HELPS", "WHY"],
         ["eu-1", "no", "InsufficientCapacity", "cpu=1", "a,b (and 1 more)", "yes", "cpu 1 is missing"],
         [],
-        ["3 orders are served before:"],
+        ["7 tasks of other orders are served before:"],
         ["ORDER", "PRIORITY", "TASKS"],
         ["first", "90", "4"],
-        ["and 2 more"],
+        ["and 3 more"],
     ]
 
 
