@@ -1,0 +1,128 @@
+"""From the text of a rule to something that can be asked.
+
+What does not compile is refused with the place of the error: the syntax, a name or field that does not exist, types
+that do not go together, or an effect that the expression cannot have. The library bounds how deep an expression may
+nest and how often its loops may turn, so a rule can be wrong but cannot hang or crash who evaluates it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from cel_expr_python import cel
+
+from controlplane.engine.rules import schema
+from controlplane.engine.rules.schema import Path, Value
+from controlplane.engine.rules.syntax import Tree
+from controlplane.model.errors import Invalid
+from controlplane.model.rule import Effect, Rule
+
+TARGET: Final = "target"
+NOW: Final = "now"
+
+_PLACED: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
+# The parser's list of all that could have come, and words about the library's own ways.
+_NOISE: Final = re.compile(r" expecting \{.*\}| \(in container ''\)| \[[A-Z_]+\]$|^[A-Z_]+: ")
+_LONGEST_MESSAGE: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An expression that could not be evaluated on what it was given."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conjunct:
+    """One of the conditions that `when` joins by `&&`; `paths` is all that it depends on, sorted."""
+
+    paths: tuple[Path, ...]
+    expression: Any
+
+    def holds(self, values: Mapping[Path, Value]) -> bool | Failure:
+        try:
+            result = self.expression.eval(data=schema.messages(values)).value()
+        except (RuntimeError, ValueError, TypeError) as error:
+            return Failure(_short(str(error)))
+        return result if isinstance(result, bool) else Failure(_short(str(result)))
+
+    def speaks_of(self, root: str) -> bool:
+        return any(path[0] == root for path in self.paths)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledRule:
+    """`reads` says on which fields the rule depends, such as job.labels.team, order.owner, target.region, now.hour."""
+
+    name: str
+    effect: Effect
+    conjuncts: tuple[Conjunct, ...]
+
+    @property
+    def paths(self) -> frozenset[Path]:
+        return frozenset(path for part in self.conjuncts for path in part.paths)
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset(".".join(path) for path in self.paths)
+
+    def about_target(self) -> tuple[Conjunct, ...]:
+        return tuple(part for part in self.conjuncts if part.speaks_of(TARGET))
+
+    def about_task(self) -> tuple[Conjunct, ...]:
+        return tuple(part for part in self.conjuncts if not part.speaks_of(TARGET))
+
+    def demands(self) -> tuple[Conjunct, ...]:
+        """What is weighed on each target. A rule that requires asks first whom it concerns, see `about_task`."""
+        return self.about_target() if self.effect.require else self.conjuncts
+
+
+def compile_rule(rule: Rule) -> CompiledRule:
+    """Raises Invalid, with the line and column of the error in its message."""
+    effect = rule.then or Effect()
+    tree = Tree(_checked(rule.when).serialize())
+    parts = tuple(Conjunct(tuple(sorted(paths)), _environment().deserialize(part)) for part, paths in tree.conjuncts())
+    compiled = CompiledRule(rule.name, effect, parts)
+    if effect.priority is not None and compiled.about_target():
+        line, column = tree.place_of(TARGET)
+        raise _invalid(line, column, "a rule that changes the priority cannot speak of target")
+    if effect.require and not compiled.about_target():
+        raise Invalid("when", "must say what is required of target, in a condition joined by &&")
+    return compiled
+
+
+def _checked(text: str) -> Any:
+    try:
+        checked = _environment().compile(text)
+    except (RuntimeError, TypeError) as error:
+        raise _refusal(str(error)) from None
+    found = checked.return_type()
+    if found != cel.Type.BOOL:
+        raise _invalid(1, 1, f"must be true or false, but is of type {found.name().lower()}")
+    return checked
+
+
+def _refusal(message: str) -> Invalid:
+    for line, column, said in _PLACED.findall(message):
+        if int(line) > 0:
+            return _invalid(int(line), int(column), _short(said))
+    return _invalid(1, 1, "the expression is nested too deeply" if "recursion" in message else _short(message))
+
+
+def _invalid(line: int, column: int, said: str) -> Invalid:
+    return Invalid("when", f"at line {line}, column {column}: {said}")
+
+
+def _short(message: str) -> str:
+    return _NOISE.sub("", message.partition("\n")[0])[:_LONGEST_MESSAGE]
+
+
+@cache
+def _environment() -> Any:
+    types = {root: cel.Type(schema.type_name(root)) for root in schema.FIELDS}
+    return cel.NewEnv(descriptor_pool=schema.pool(), variables=types)
