@@ -113,9 +113,26 @@ class Applying:
         done = [applied for applied, _ in decided]
         if not puts:
             return done, max(stored.mod_revision for stored in there if stored is not None)
-        # After a lost answer the compares tell; what is there by then, the next look finds unchanged.
-        outcome, _ = await insist(self._deps, Item(compares, puts))
-        return done, outcome.revision if outcome.succeeded else 0
+        new = [(one.item, one.path) for one, (_, raw) in zip(found, decided, strict=True) if raw]
+        return done, await self._write(Item(compares, puts), new)
+
+    async def _write(self, item: Item, new: Sequence[tuple[Named | Order | Settings, str]]) -> int:
+        """The revision it was written at, 0 when it was not. New orders take their owners' places first."""
+        with self._submissions.quotas.entrance() as entrance:
+            for one, path in new:
+                if isinstance(one, Order):
+                    try:
+                        entrance.enter(one)
+                    except LimitExceeded as refusal:
+                        raise _below(refusal, path) from None
+            # After a lost answer the compares tell; what is there by then, the next look finds unchanged.
+            outcome, _ = await insist(self._deps, item)
+            if not outcome.succeeded:
+                return 0
+            for one, _ in new:
+                if isinstance(one, Order):
+                    entrance.stored(one.id, outcome.revision)
+            return outcome.revision
 
     def _decide(self, one: Admitted, there: Value | None) -> tuple[Applied, bytes]:
         """What happens to the object, and the value to write, empty for none."""

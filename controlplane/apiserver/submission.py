@@ -18,6 +18,7 @@ from controlplane.apiserver.admission.resolve import Resolution, digest, resolve
 from controlplane.apiserver.admission.warnings import Warning
 from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.quotas import Entrance, Quotas
 from controlplane.apiserver.reading import SnapshotCatalogue
 from controlplane.apiserver.repeating import insist, insist_all
 from controlplane.cache.reflector import Delta
@@ -52,6 +53,7 @@ class Submissions:
     def __init__(self, deps: ApiDependencies) -> None:
         self._deps = deps
         self._resolutions: dict[str, Resolution] = {}
+        self.quotas = Quotas(deps.ledgers)
         deps.cache.subscribe(self._hear)
 
     def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
@@ -61,24 +63,31 @@ class Submissions:
     async def submit(self, request: OrderRequest) -> Submitted:
         """The order, new or repeated. OutcomeUnknown only when etcd never said what became of it."""
         content = orders.digest_of(request)
-        try:
-            if request.id and identity.milliseconds(request.id) < self._oldest():
-                raise Invalid("id", "is older than the time for which finished orders are kept, and not known")
-            prepared = await self._prepared(request, content)
-        except Refused as refusal:
-            known = await self._known(request.id, content)
-            if known is None:
-                raise refusal from None
-            return known
-        return await self._commit(prepared)
+        with self.quotas.entrance() as entrance:
+            try:
+                if request.id and identity.milliseconds(request.id) < self._oldest():
+                    raise Invalid("id", "is older than the time for which finished orders are kept, and not known")
+                prepared = await self._prepared(request, content)
+                entrance.enter(prepared.order)
+            except Refused as refusal:
+                known = await self._known(request.id, content)
+                if known is None:
+                    raise refusal from None
+                return known
+            done = _landed(prepared, (await insist(self._deps, prepared.item))[0], entrance)
+        if isinstance(done, ControlPlaneError):
+            raise done
+        return done
 
     async def submit_all(self, requests: Sequence[OrderRequest]) -> list[Submitted | ControlPlaneError]:
         """Each order's own result. What is plain travels together; what is not is submitted on its own."""
-        plain = await self._plain(requests)
-        outcomes = await insist_all(self._deps, [prepared.item for prepared in plain.values()])
-        results = {
-            position: _landed(plain[position], outcome) for position, outcome in zip(plain, outcomes, strict=True)
-        }
+        with self.quotas.entrance() as entrance:
+            plain = await self._plain(requests, entrance)
+            outcomes = await insist_all(self._deps, [prepared.item for prepared in plain.values()])
+            results = {
+                position: _landed(plain[position], outcome, entrance)
+                for position, outcome in zip(plain, outcomes, strict=True)
+            }
         doubtful = [position for position in range(len(requests)) if position not in plain]
         for start in range(0, len(doubtful), _AT_ONCE):
             some = doubtful[start : start + _AT_ONCE]
@@ -86,7 +95,7 @@ class Submissions:
             results.update(zip(some, settled, strict=True))
         return [results[position] for position in range(len(requests))]
 
-    async def _plain(self, requests: Sequence[OrderRequest]) -> dict[int, Prepared]:
+    async def _plain(self, requests: Sequence[OrderRequest], entrance: Entrance) -> dict[int, Prepared]:
         """Those that can be decided at once on what this replica knows."""
         plain: dict[int, Prepared] = {}
         oldest, now = self._oldest(), times.show(self._deps.clock.wall())
@@ -96,7 +105,9 @@ class Submissions:
             try:
                 if not request.id or identity.milliseconds(request.id) >= oldest:
                     known = SnapshotCatalogue(self._deps.cache.snapshot)
-                    plain[position] = self.prepare(request, orders.digest_of(request), known, now)
+                    prepared = self.prepare(request, orders.digest_of(request), known, now)
+                    entrance.enter(prepared.order)
+                    plain[position] = prepared
             except ControlPlaneError:
                 # Decided on its own, where a refusal is certain.
                 continue
@@ -157,22 +168,20 @@ class Submissions:
         stored = await self._deps.store.get(keys.order(name))
         return None if stored is None else _compared(stored, content, [])
 
-    async def _commit(self, prepared: Prepared) -> Submitted:
-        done = _landed(prepared, (await insist(self._deps, prepared.item))[0])
-        if isinstance(done, ControlPlaneError):
-            raise done
-        return done
 
-
-def _landed(prepared: Prepared, outcome: Outcome | ControlPlaneError) -> Submitted | ControlPlaneError:
+def _landed(
+    prepared: Prepared, outcome: Outcome | ControlPlaneError, entrance: Entrance
+) -> Submitted | ControlPlaneError:
     """What an answered write means for the client."""
     if isinstance(outcome, ControlPlaneError):
         return outcome
     if outcome.succeeded:
+        entrance.stored(prepared.order.id, outcome.revision)
         return Submitted(prepared.order, outcome.revision, False, prepared.warnings)
     stored = outcome.found[0]
     if stored is None:
         return Broken("etcd found an order and did not show it")
+    entrance.stored(prepared.order.id, stored.mod_revision)
     try:
         return _compared(stored, prepared.order.digest, prepared.warnings)
     except ControlPlaneError as error:

@@ -19,7 +19,7 @@ from controlplane.model.packet import Packet, PacketJob
 from controlplane.model.resource import Resource
 from controlplane.model.rule import Effect, Rule
 from controlplane.model.scalepolicy import ScalePolicy
-from controlplane.model.settings import Settings
+from controlplane.model.settings import Quota, Settings, Weights
 from controlplane.model.target import Target, Window
 
 N = TypeVar("N", bound=Named)
@@ -296,6 +296,18 @@ def test_a_bad_field_of_an_order_is_refused(request_: OrderRequest, kind: type[R
         ({"kill_grace": -1}, "kill_grace"),
         ({"cycle_budget": 0}, "cycle_budget"),
         ({"default_requests": {"cpu": -1}}, "default_requests.cpu"),
+        ({"placement": "spread"}, "placement"),
+        ({"weights": Weights(soft=-1)}, "weights.soft"),
+        ({"weights": Weights(reliability=100.5)}, "weights.reliability"),
+        ({"weights": Weights(room=math.nan)}, "weights.room"),
+        ({"reservations": -1}, "reservations"),
+        ({"reservations": 1001}, "reservations"),
+        ({"failure_memory": -1}, "failure_memory"),
+        ({"quotas": {"": Quota()}}, "quotas."),
+        ({"quotas": {"a\nb": Quota()}}, "quotas.a\nb"),
+        ({"quotas": {"ada": Quota(orders=-1)}}, "quotas.ada.orders"),
+        ({"quotas": {"*": Quota(live_tasks=-1)}}, "quotas.*.live_tasks"),
+        ({"quotas": {"ada": Quota(quantities={"cpu": -1})}}, "quotas.ada.quantities.cpu"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(changes: dict[str, Any], field: str) -> None:
@@ -306,3 +318,12 @@ def test_settings_that_do_not_go_together_are_refused(changes: dict[str, Any], f
 
 def test_the_default_settings_are_admitted() -> None:
     assert settings.admit(Settings()) == Settings()
+
+
+def test_settings_of_the_engine_are_admitted_up_to_their_bounds() -> None:
+    quotas = {"*": Quota(orders=0), "Ada Lovelace": Quota(live_tasks=3, quantities={"cpu": 8.0})}
+    weights = Weights(soft=0, room=100, rules=0.5)
+    chosen = Settings(placement="pack", weights=weights, quotas=quotas, reservations=0, failure_memory=0)
+    assert settings.admit(chosen) == chosen
+    with pytest.raises(LimitExceeded):
+        settings.admit(Settings(quotas={str(number): Quota() for number in range(1001)}))

@@ -6,11 +6,14 @@ from msgspec.structs import replace
 
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.admission.fields import at
-from controlplane.model.errors import Invalid
-from controlplane.model.settings import Settings
+from controlplane.model.errors import Invalid, LimitExceeded
+from controlplane.model.settings import EVERYONE, Quota, Settings, Weights
 
 # A lease below this is not kept by etcd.
 LEAST_LEASE_SECONDS = 2
+PLACEMENTS = ("balance", "pack")
+MAX_QUOTAS = 1000
+_MOST = 2**53
 _YEAR = 365 * 86400
 
 
@@ -26,4 +29,31 @@ def admit(settings: Settings, path: str = "") -> Settings:
     if settings.target_grace < settings.kill_grace:
         raise Invalid(at(path, "target_grace"), f"must not be below kill_grace ({settings.kill_grace} s)")
     requests = fields.quantities(settings.default_requests, at(path, "default_requests"))
-    return replace(settings, default_requests=requests)
+    _placing(settings, path)
+    return replace(settings, default_requests=requests, quotas=_quotas(settings.quotas, at(path, "quotas")))
+
+
+def _placing(settings: Settings, path: str) -> None:
+    """How targets are chosen."""
+    fields.one_of(settings.placement, PLACEMENTS, at(path, "placement"))
+    for name in Weights.__struct_fields__:
+        fields.number(getattr(settings.weights, name), at(path, f"weights.{name}"), least=0, most=100)
+    fields.number(settings.reservations, at(path, "reservations"), least=0, most=1000)
+    fields.number(settings.failure_memory, at(path, "failure_memory"), least=0, most=_YEAR)
+
+
+def _quotas(quotas: dict[str, Quota], field: str) -> dict[str, Quota]:
+    if len(quotas) > MAX_QUOTAS:
+        raise LimitExceeded(f"{field}: must not hold more than {MAX_QUOTAS} owners", field=field)
+    return {owner: _quota(owner, quota, at(field, owner[:64])) for owner, quota in quotas.items()}
+
+
+def _quota(owner: str, quota: Quota, field: str) -> Quota:
+    if not owner:
+        raise Invalid(field, f"must name an owner, or {EVERYONE} for everyone who is not named")
+    fields.line(owner, field)
+    if quota.orders is not None:
+        fields.number(quota.orders, f"{field}.orders", least=0, most=_MOST)
+    if quota.live_tasks is not None:
+        fields.number(quota.live_tasks, f"{field}.live_tasks", least=0, most=_MOST)
+    return replace(quota, quantities=fields.quantities(quota.quantities, f"{field}.quantities"))

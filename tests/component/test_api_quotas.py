@@ -1,0 +1,125 @@
+"""How many orders an owner may have under way: refused at the limit, in every way of submitting."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from controlplane.model import errors
+from controlplane.model.order import Counts, OrderStatus
+from controlplane.model.settings import Quota, Settings
+from controlplane.store import codec, keys, transaction
+from controlplane.store.transaction import Item
+from controlplane.wire.v1 import cluster_pb2, common_pb2, orders_pb2
+from tests.component.api_stage import Api, an_api, an_order, mint, refusal
+from tests.etcd import Etcd, running_etcd
+
+LIMITS = Settings(quotas={"ada": Quota(orders=3), "eve": Quota(live_tasks=1), "*": Quota(orders=1)})
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
+        yield started
+
+
+@pytest.fixture
+async def api(shared: Etcd) -> AsyncIterator[Api]:
+    shared.etcdctl("del", "--prefix", "/controlplane/")
+    async with an_api(shared.endpoint) as started:
+        await written(started, keys.SETTINGS, LIMITS)
+        yield started
+
+
+async def written(api: Api, key: str, item: Settings | OrderStatus) -> None:
+    outcome = await api.store.commit(Item((), (transaction.put(key, codec.encode(item)),)))
+    await api.cache.reached(outcome.revision, 10)
+
+
+async def finish(api: Api, identity: str) -> None:
+    status = OrderStatus(order=identity, epoch=1, phase="Succeeded", counts=Counts(succeeded=1))
+    await written(api, keys.order_status(identity), status)
+
+
+async def stored(api: Api) -> int:
+    answer = await api.orders.List(common_pb2.ListRequest(min_revision=api.cache.revision))
+    return len(answer.items)
+
+
+async def test_an_owner_gets_as_many_orders_as_its_quota_says_and_more_once_one_is_final(api: Api) -> None:
+    first = await api.orders.Submit(an_order(owner="ada"))
+    for _ in range(2):
+        await api.orders.Submit(an_order(owner="ada"))
+    error = await refusal(api.orders.Submit(an_order(owner="ada")))
+    assert isinstance(error, errors.LimitExceeded)
+    assert error.field == "owner"
+    await finish(api, first.item.id)
+    await api.orders.Submit(an_order(owner="ada"))
+    assert isinstance(await refusal(api.orders.Submit(an_order(owner="ada"))), errors.LimitExceeded)
+
+
+async def test_owners_without_a_quota_of_their_own_share_the_rule_and_not_the_room(api: Api) -> None:
+    for owner in ("bob", "cid", ""):
+        await api.orders.Submit(an_order(owner=owner))
+        assert isinstance(await refusal(api.orders.Submit(an_order(owner=owner))), errors.LimitExceeded)
+    for _ in range(5):
+        await api.orders.Submit(an_order(owner="eve"))
+
+
+async def test_a_repeated_submit_is_answered_whatever_the_quota_says(api: Api) -> None:
+    identity = mint.make()
+    await api.orders.Submit(an_order(identity=identity, owner="bob"))
+    again = await api.orders.Submit(an_order(identity=identity, owner="bob"))
+    assert again.repeated
+    await finish(api, identity)
+    await api.orders.Submit(an_order(owner="bob"))
+    again = await api.orders.Submit(an_order(identity=identity, owner="bob"))
+    assert again.repeated
+    batch = await api.orders.SubmitBatch(
+        orders_pb2.SubmitBatchRequest(orders=[an_order(identity=identity, owner="bob"), an_order(owner="bob")])
+    )
+    assert batch.results[0].repeated
+    assert batch.results[1].failure.code == "LimitExceeded"
+
+
+async def test_repeats_take_no_places(api: Api) -> None:
+    identity = mint.make()
+    for _ in range(5):
+        await api.orders.Submit(an_order(identity=identity, owner="ada"))
+    await finish(api, identity)
+    for _ in range(5):
+        await api.orders.Submit(an_order(identity=identity, owner="ada"))
+    for _ in range(3):
+        await api.orders.Submit(an_order(owner="ada"))
+    assert isinstance(await refusal(api.orders.Submit(an_order(owner="ada"))), errors.LimitExceeded)
+
+
+async def test_a_batch_is_let_in_up_to_the_limit(api: Api) -> None:
+    requests = [an_order(identity=mint.make(), owner="ada") for _ in range(200)]
+    batch = await api.orders.SubmitBatch(orders_pb2.SubmitBatchRequest(orders=requests))
+    refused = [result for result in batch.results if result.HasField("failure")]
+    assert len(refused) == 197
+    assert {(result.failure.code, result.failure.field) for result in refused} == {("LimitExceeded", "owner")}
+    assert await stored(api) == 3
+
+
+async def test_a_file_that_goes_over_the_limit_is_refused_whole(api: Api) -> None:
+    orders = [cluster_pb2.Object(order=an_order(identity=mint.make(), owner="ada")) for _ in range(4)]
+    error = await refusal(api.cluster.Apply(cluster_pb2.ApplyRequest(objects=orders)))
+    assert isinstance(error, errors.LimitExceeded)
+    assert error.field == "objects[3].owner"
+    assert await stored(api) == 0
+    answer = await api.cluster.Apply(cluster_pb2.ApplyRequest(objects=orders[:3]))
+    assert [item.result for item in answer.items] == ["created"] * 3
+    again = await api.cluster.Apply(cluster_pb2.ApplyRequest(objects=orders[:3]))
+    assert [item.result for item in again.items] == ["unchanged"] * 3
+
+
+async def test_a_refused_write_gives_its_place_back(api: Api) -> None:
+    taken = mint.make()
+    await api.orders.Submit(an_order(identity=taken, owner="eve"))
+    for _ in range(5):
+        error = await refusal(api.orders.Submit(an_order(identity=taken, owner="bob")))
+        assert isinstance(error, errors.AlreadyExists)
+    await api.orders.Submit(an_order(owner="bob"))
