@@ -16,9 +16,17 @@ from controlplane.store.transaction import Item, delete, mod_is, put
 
 
 def ended_by_report(live: LiveFulfilment, *, cancelled: bool, epoch: int, now: str) -> Item:
-    """The joblet reported the end: each task ends as observed."""
+    """The joblet reported the end: each task ends as observed, a stopped one for the reason that the stop gave."""
     assert live.observed is not None
-    return _release(live, live.observed.tasks, cancelled=cancelled, epoch=epoch, now=now)
+    tasks = tuple(_stopped(task, live.fulfilment) for task in live.observed.tasks)
+    return _release(live, tasks, cancelled=cancelled, epoch=epoch, now=now)
+
+
+def _stopped(task: ObservedTask, wanted: Fulfilment) -> ObservedTask:
+    """Why it was stopped is the leader's to know, whatever the joblet made of it."""
+    if task.phase != "Cancelled" or wanted.want != "stop" or not wanted.reason:
+        return task
+    return msgspec.structs.replace(task, reason=wanted.reason)
 
 
 def ended_by_loss(live: LiveFulfilment, reason: str, *, cancelled: bool, epoch: int, now: str) -> Item:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from controlplane.controller_manager import orders
@@ -72,6 +73,41 @@ def test_the_end_carries_the_decision(phase: str, reason: str, attempt: int, dec
     (item,) = stage.plan()
     ended = codec.decode(writes(item)[0][keys.ended(stage.order.id, one.identity)], Ended)
     assert ended.tasks[0].decision == decision
+
+
+@pytest.mark.parametrize(
+    ("phase", "reported", "attempt", "decision", "reason"),
+    [
+        ("Cancelled", "Preempted", 1, "retry", "Preempted"),
+        ("Cancelled", "", 5, "retry", "Preempted"),
+        ("Cancelled", "Cancelled", 1, "retry", "Preempted"),
+        ("Cancelled", "", 6, "fail", "Preempted"),
+        ("Succeeded", "", 1, "done", ""),
+        ("Failed", "ExitCode", 1, "fail", "ExitCode"),
+    ],
+)
+def test_what_was_stopped_ends_for_the_reason_that_the_stop_gave(
+    phase: str, reported: str, attempt: int, decision: str, reason: str
+) -> None:
+    stage = Stage(an_order().jobs(cpu=1))
+    one = stage.placed(0, attempt=attempt)
+    wanted = msgspec.structs.replace(one.build(), want="stop", reason="Preempted")
+    stage.told.write({keys.desired("t1", one.identity): wanted})
+    stage.reported(one, phase, reason=reported)
+    (item,) = stage.plan()
+    (task,) = codec.decode(writes(item)[0][keys.ended(stage.order.id, one.identity)], Ended).tasks
+    assert (task.decision, task.reason) == (decision, reason)
+
+
+def test_a_preempted_task_of_an_order_that_its_user_cancels_is_cancelled() -> None:
+    stage = Stage(an_order().jobs(cpu=1).cancelled())
+    one = stage.placed(0)
+    wanted = msgspec.structs.replace(one.build(), want="stop", reason="Preempted")
+    stage.told.write({keys.desired("t1", one.identity): wanted})
+    stage.reported(one, "Cancelled", reason="Preempted")
+    (item,) = stage.plan()
+    (task,) = codec.decode(writes(item)[0][keys.ended(stage.order.id, one.identity)], Ended).tasks
+    assert (task.decision, task.phase) == ("cancel", "Cancelled")
 
 
 def test_cancelling_asks_every_joblet_to_stop_once_and_keeps_the_placement() -> None:
