@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from datetime import UTC, datetime
+from typing import Any, Self
 
 import msgspec
 
-from controlplane.engine.world import Signature, TargetRow, World
+from controlplane.engine.floor import Floor
+from controlplane.engine.rules.book import Book
+from controlplane.engine.rules.facts import TargetFacts
+from controlplane.engine.signature import Signature
+from controlplane.engine.world import TargetRow, World
 from controlplane.model.fulfilment import Claim, Ended, EndedTask, Fulfilment, Observed, ObservedTask, TaskRef
 from controlplane.model.identity import Mint
 from controlplane.model.job import Job
 from controlplane.model.order import Order, Resolved, ResolvedJob
 from controlplane.model.quantity import Number
 from controlplane.model.resource import Resource
+from controlplane.model.rule import Rule
+from controlplane.model.settings import Settings
 from controlplane.model.target import Live, Target
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -217,18 +225,50 @@ def a_session(target: str, **capacity: Number) -> Live:
     return Live(target=target, session=session, instance=session, secret_digest="", driver="process", capacity=capacity)
 
 
+A_MOMENT = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+
+
 def a_row(
-    name: str, *, slots: int | None = None, ready: bool = True, driver: str = "process", **free: Number
+    name: str,
+    *,
+    slots: int | None = None,
+    ready: bool = True,
+    driver: str = "process",
+    region: str = "",
+    labels: Mapping[str, str] | None = None,
+    **free: Number,
 ) -> TargetRow:
     """One target as the engine sees it, with nothing placed on it."""
-    return TargetRow(name, ready, "Ready" if ready else "Suspect", driver, free, free, slots)
+    facts = TargetFacts(name=name, region=region, driver=driver, labels=labels or {}, capacity=free)
+    return TargetRow(facts, ready, "Ready" if ready else "Suspect", free, free, slots)
 
 
-def a_world(*rows: TargetRow, held: tuple[str, ...] = ()) -> World:
-    return World(1, rows, dict.fromkeys(held, "somebody"))
+def a_world(
+    *rows: TargetRow,
+    held: tuple[str, ...] = (),
+    rules: Iterable[Rule] = (),
+    settings: Settings | None = None,
+    **known: Any,
+) -> World:
+    return World(
+        revision=1,
+        now=A_MOMENT,
+        settings=settings or Settings(),
+        floor=Floor(tuple(row.facts for row in rows)),
+        targets=rows,
+        held=dict.fromkeys(held),
+        book=Book.of(rules),
+        **known,
+    )
 
 
 def a_signature(
-    *, policy: str = "any", drivers: tuple[str, ...] = (), unique: tuple[str, ...] = (), **requests: Number
+    *,
+    policy: str = "any",
+    drivers: tuple[str, ...] = (),
+    unique: tuple[str, ...] = (),
+    more: Mapping[str, Any] | None = None,
+    **requests: Number,
 ) -> Signature:
-    return Signature(tuple(sorted(requests.items())), policy, drivers, unique)
+    """`more` are fields that few ask for."""
+    return Signature(tuple(sorted(requests.items())), policy, drivers, unique, **(more or {}))

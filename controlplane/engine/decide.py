@@ -1,42 +1,27 @@
-"""The chooser: strictly by priority, then by age, each group onto the targets with the most room.
+"""The calculation engine: which waiting tasks go where, and why the rest waits.
 
-Simple equivalent: sort all waiting tasks by (priority, age); give each the target with the most room for it, or none.
-This version differs in two ways only: tasks with one signature queue together, and once a signature fits nowhere all
-of its queue is passed over, since room only shrinks within a cycle. Work grows with placements and queues, not tasks.
+Simple equivalent: take the waiting tasks in the order of service; give each the best target that no filter refuses, or
+none; who does not fit but could once others end has room kept for it. This version serves runs of equal tasks at once,
+and passes over what cannot fit any more, since room only shrinks within a cycle. Same input, same output.
 """
 
 from __future__ import annotations
 
 import hashlib
-import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from controlplane.engine import verdict
-from controlplane.engine.world import Signature, World
-from controlplane.model.quantity import Number
+from controlplane.engine import gangs, preempting, reserving, words
+from controlplane.engine.preempting import Eviction, Soon
+from controlplane.engine.room import Room
+from controlplane.engine.service import Group, Line, Queue, Service, Turn
+from controlplane.engine.signature import Signature
+from controlplane.engine.verdicts import reason_of
+from controlplane.engine.world import World
 
-VERSION = "simple-1"
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Tasks of one job of one order that may be placed now."""
-
-    order: str
-    job: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """Groups with one priority and one signature, oldest first; `tasks` is how many tasks they hold in all."""
-
-    priority: int
-    signature: Signature
-    groups: Iterable[Group]
-    tasks: int
+VERSION = "columns-1"
+_MOST_DISPLACING = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +31,7 @@ class Placement:
     target: str
     count: int
     signature: Signature
+    gang: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +39,7 @@ class Decision:
     placements: tuple[Placement, ...]
     considered: int
     refused: dict[str, int]
+    evictions: tuple[Eviction, ...] = ()
 
     def placed(self) -> int:
         return sum(placement.count for placement in self.placements)
@@ -61,119 +48,134 @@ class Decision:
         text = hashlib.sha256()
         for placement in self.placements:
             text.update(f"{placement.order}/{placement.job}>{placement.target}*{placement.count}\n".encode())
+        for eviction in self.evictions:
+            text.update(f"{eviction.fulfilment}<{eviction.target}\n".encode())
         text.update(repr(sorted(self.refused.items())).encode())
         return text.hexdigest()
 
 
-class _Room:
-    """What is left in this cycle, per target, and the targets of each signature with the roomiest first."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._free: list[dict[str, Number]] = [dict(row.free) for row in world.targets]
-        self._slots = [row.slots for row in world.targets]
-        self._heaps: dict[Signature, list[tuple[int, int]]] = {}
-        self.held = set(world.held)
-
-    def _fits(self, signature: Signature, row: int) -> int:
-        return verdict.room(signature, self._free[row], self._slots[row])
-
-    def _heap(self, signature: Signature) -> list[tuple[int, int]]:
-        heap = self._heaps.get(signature)
-        if heap is None:
-            rows = (at for at, row in enumerate(self._world.targets) if verdict.refusal(signature, row) is None)
-            heap = [(-fits, at) for at in rows if (fits := self._fits(signature, at))]
-            heapq.heapify(heap)
-            self._heaps[signature] = heap
-        return heap
-
-    def place(self, signature: Signature, most: int) -> Iterator[tuple[str, int]]:
-        """Takes room for up to `most` tasks, evenly over the roomiest targets, as (target, count)."""
-        heap = self._heap(signature)
-        share = -(-most // max(len(heap), 1))
-        while most and heap:
-            known, row = heap[0]
-            fits = self._fits(signature, row)
-            if fits != -known:
-                # Room was taken since: put it back where it belongs now.
-                heapq.heapreplace(heap, (-fits, row)) if fits else heapq.heappop(heap)
-                continue
-            count = min(fits, share, most)
-            self._take(signature, row, count)
-            left = fits - count
-            heapq.heapreplace(heap, (-left, row)) if left else heapq.heappop(heap)
-            most -= count
-            yield self._world.targets[row].name, count
-
-    def _take(self, signature: Signature, row: int, count: int) -> None:
-        free = self._free[row]
-        for name, amount in signature.requests:
-            free[name] = free.get(name, 0) - amount * count
-        slots = self._slots[row]
-        if slots is not None:
-            self._slots[row] = slots - count
+def decide(world: World, queues: Iterable[Queue]) -> Decision:
+    queues = list(queues)
+    cycle = _Cycle(world, queues)
+    while cycle.budget > 0 and (turn := cycle.service.next()) is not None:
+        serve = cycle.serve_gang if turn.line.queue.parts else cycle.serve
+        cycle.service.done(turn, stuck=serve(turn))
+    for line in cycle.service.waiting():
+        cycle.refused[words.QUEUED] += line.tasks
+    return Decision(
+        placements=tuple(cycle.placements),
+        considered=sum(queue.tasks for queue in queues),
+        refused={reason: count for reason, count in cycle.refused.items() if count},
+        evictions=tuple(cycle.evictions),
+    )
 
 
-def decide(world: World, queues: Iterable[Queue], budget: int) -> Decision:
-    """Which waiting tasks go where, at most `budget` of them, and how many of the rest wait for which reason."""
-    room = _Room(world)
-    # The job's name settles ties, so that a decision does not depend on how the queues came to be.
-    order: list[tuple[int, str, str, int, Group, Iterator[Group], Queue]] = []
-    considered = 0
-    for at, queue in enumerate(queues):
-        groups = iter(queue.groups)
-        head = next(groups, None)
-        considered += queue.tasks
-        if head is not None:
-            order.append((-queue.priority, head.order, head.job, at, head, groups, queue))
-    heapq.heapify(order)
-    placements: list[Placement] = []
-    refused: Counter[str] = Counter()
-    placed_of: Counter[int] = Counter()
-    stuck: set[Signature] = set()
-    while order and budget > 0:
-        priority, _, _, at, group, groups, queue = heapq.heappop(order)
-        done = 0
-        if queue.signature not in stuck:
-            done = _place(room, queue.signature, group, budget, placements)
-        budget -= done
-        placed_of[at] += done
-        if done < min(group.count, budget + done):
-            # Nothing of this signature fits any more, at this priority or a lower one.
-            stuck.add(queue.signature)
-            refused[verdict.HELD if _is_held(room, queue.signature) else _why(queue.signature, world)] += (
-                queue.tasks - placed_of[at]
-            )
-            continue
-        head = group if done < group.count else next(groups, None)
-        if head is not None:
-            heapq.heappush(order, (priority, head.order, head.job, at, head, groups, queue))
-    for _, _, _, at, _, _, queue in order:
-        if queue.tasks > placed_of[at]:
-            refused[verdict.QUEUED] += queue.tasks - placed_of[at]
-    return Decision(tuple(placements), considered, dict(refused))
+@dataclass(slots=True)
+class _Cycle:
+    world: World
+    queues: list[Queue]
+    room: Room = field(init=False)
+    service: Service = field(init=False)
+    budget: int = field(init=False)
+    placements: list[Placement] = field(default_factory=list)
+    evictions: list[Eviction] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+    stuck: dict[Signature, str] = field(default_factory=dict)
+    reservations: int = field(init=False)
+    soon: Soon = field(default_factory=Soon)
 
+    def __post_init__(self) -> None:
+        self.room = Room(self.world)
+        self.service = Service(self.queues, self.room.owners)
+        self.budget = self.world.settings.cycle_budget
+        # Room that is kept is room that is not used: never more than a part of it.
+        self.reservations = min(self.world.settings.reservations, 1 + len(self.world.targets) // 4)
 
-def _place(room: _Room, signature: Signature, group: Group, budget: int, placements: list[Placement]) -> int:
-    """Places what fits of the group; tasks that need a unique resource one at a time, and only while it is free."""
-    most = min(group.count, budget)
-    if signature.unique:
-        if _is_held(room, signature):
-            return 0
-        most = 1
-    done = 0
-    for target, count in room.place(signature, most):
-        placements.append(Placement(group.order, group.job, target, count, signature))
-        done += count
-    if done and signature.unique:
-        room.held.update(signature.unique)
-    return done
+    def serve(self, turn: Turn) -> bool:
+        """Places what it may of the line; True when nothing more of it fits."""
+        line = turn.line
+        signature, owner = line.queue.signature, line.queue.owner
+        if (known := self.stuck.get(signature)) is not None:
+            self.refused[known] += line.tasks
+            return True
+        run = line.run(min(turn.most, self.budget), turn.before)
+        wanted = sum(count for _, count in run)
+        laid = self.room.place(signature, min(wanted, self.room.owners.allowance(owner, signature)))
+        done = self._book(run, laid, signature, line)
+        if done == wanted:
+            return False
+        reason = reason_of(self.room, signature, owner)
+        self.refused[reason] += line.tasks
+        if reason != words.QUOTA and not signature.affinity:
+            # Its owner's quota apart, and company that may still come, what does not fit now fits nobody later.
+            self.stuck[signature] = reason
+        self._look_ahead(line, reason)
+        return True
 
+    def serve_gang(self, turn: Turn) -> bool:
+        """Places all groups of the gang or none."""
+        line = turn.line
+        if line.tasks > self.budget and self.placements:
+            # It goes first when a cycle has its whole budget left.
+            self.budget = 0
+            return False
+        groups = [line.head, *line.rest]
+        parts = list(zip(line.queue.parts, groups, strict=True))
+        reason = gangs.refusal(self.room.trial(), line.queue.owner, parts)
+        if reason is None:
+            for signature, group in parts:
+                laid = self.room.place(signature, group.count)
+                self._book([(group, group.count)], laid, signature, line, gang=True)
+            line.left = 0
+            return False
+        self.refused[reason] += line.tasks
+        if reason == words.GANG and self.reservations > 0:
+            self.reservations -= 1
+            gangs.keep_room(self.room, line.queue.owner, parts)
+        return True
 
-def _is_held(room: _Room, signature: Signature) -> bool:
-    return any(name in room.held for name in signature.unique)
+    def _book(
+        self,
+        run: list[tuple[Group, int]],
+        laid: list[tuple[int, int]],
+        signature: Signature,
+        line: Line,
+        *,
+        gang: bool = False,
+    ) -> int:
+        """Hands the places out to the groups, first come first served; how many there were."""
+        groups = iter(run)
+        group, wanted = run[0][0], 0
+        for row, count in laid:
+            target = self.world.targets[row].name
+            while count:
+                if not wanted:
+                    group, wanted = next(groups)
+                some = min(wanted, count)
+                self.placements.append(Placement(group.order, group.job, target, some, signature, gang))
+                wanted -= some
+                count -= some
+        done = sum(count for _, count in laid)
+        self.room.owners.take(line.queue.owner, signature, done)
+        self.budget -= done
+        line.tasks -= done
+        return done
 
+    def _look_ahead(self, line: Line, reason: str) -> None:
+        """Keeps room for what does not fit yet, and makes it for what may displace others."""
+        signature = line.queue.signature
+        if reason not in reserving.HELPED:
+            return
+        if signature.preempts and self._displace(line):
+            return
+        if self.reservations > 0:
+            self.reservations -= reserving.keep_room(self.room, signature)
 
-def _why(signature: Signature, world: World) -> str:
-    found = verdict.reason(signature, world)
-    return verdict.CAPACITY if found == verdict.QUEUED else found
+    def _displace(self, line: Line) -> bool:
+        """Stops lower work for as many tasks of the line as that helps; whether it helps any."""
+        for done in range(min(line.tasks, _MOST_DISPLACING)):
+            evicted = preempting.make_room(self.room, line.queue.signature, line.queue.priority, self.soon)
+            if evicted is None:
+                return done > 0
+            self.evictions.extend(evicted)
+        return True

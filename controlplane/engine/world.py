@@ -1,61 +1,126 @@
-"""The world as a cycle sees it: targets with their room, and which unique resources are held."""
+"""The world as a cycle sees it: targets as rows with their room, who holds what, the settings and the rules.
+
+Immutable, so that who decides in a thread of its own, or asks about a changed world, changes nothing for anybody else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from controlplane.cache.ledger import OrderLedger
+from immutables import Map
+
 from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.settings import settings_of
 from controlplane.cache.snapshot import Snapshot
-from controlplane.model.fulfilment import Claim
-from controlplane.model.job import Job
+from controlplane.cache.target_ledger import Kind
+from controlplane.engine.floor import Floor
+from controlplane.engine.rules.book import Book
+from controlplane.engine.rules.facts import TargetFacts
+from controlplane.model import times, windows
+from controlplane.model.fulfilment import Claim, Fulfilment
 from controlplane.model.quantity import Number, sane, whole
-from controlplane.model.target import Live, Target, TargetStatus
+from controlplane.model.rule import Rule
+from controlplane.model.settings import Settings
+from controlplane.model.target import Live, Target, TargetStatus, Window
 from controlplane.store import keys
 
-ANY = "any"
-STRICT = "strict:"
+_NO_LIVE: Map[str, Fulfilment] = Map()
 
 
 @dataclass(frozen=True, slots=True)
 class TargetRow:
     """One target. `ready` means that it takes new work; `slots` is how many more fulfilments it takes."""
 
-    name: str
+    facts: TargetFacts
     ready: bool
     phase: str
-    driver: str
     capacity: Mapping[str, Number]
     free: Mapping[str, Number]
     slots: int | None
+    windows: tuple[Window, ...] = ()
+    kinds: Mapping[Kind, int] = field(default_factory=dict)
+    live: Map[str, Fulfilment] = _NO_LIVE
+    failures: Map[str, str] = field(default_factory=Map)
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
 
 
 @dataclass(frozen=True, slots=True)
 class World:
+    """`owners` is what each has placed; `limited` how many tasks count against each rule that limits; `priorities` of
+    orders under way, when somebody asks for preemption."""
+
     revision: int
+    now: datetime
+    settings: Settings
+    floor: Floor
     targets: tuple[TargetRow, ...]
-    held: Mapping[str, str]
+    held: Mapping[str, Claim | None]
+    book: Book
+    owners: Mapping[str, tuple[int, Mapping[str, Number]]] = field(default_factory=dict)
+    limited: Mapping[str, int] = field(default_factory=dict)
+    spread: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    priorities: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """All that the choice of a target depends on: tasks with the same signature are interchangeable."""
+class Lookout:
+    """Looks at the same ledgers again and again; what did not change is not worked out again."""
 
-    requests: tuple[tuple[str, Number], ...]
-    policy: str
-    drivers: tuple[str, ...]
-    unique: tuple[str, ...]
+    def __init__(self, ledgers: Ledgers) -> None:
+        self._ledgers = ledgers
+        self._rows: dict[str, tuple[tuple[object, ...], TargetRow | None]] = {}
+        self._floor = Floor(())
+        self._book: tuple[tuple[tuple[str, int], ...], Book] = ((), Book.of(()))
 
+    def look(self, now: datetime, *, apart: Iterable[str] = (), preempting: bool = False) -> World:
+        """`apart` are the waiting orders that keep their tasks on different targets."""
+        snapshot = self._ledgers.cache.snapshot
+        names = sorted(snapshot.names("config/targets"))
+        rows = tuple(row for row in (self._row(name, snapshot) for name in names) if row is not None)
+        facts = tuple(row.facts for row in rows)
+        if facts != self._floor.targets:
+            self._floor = Floor(facts)
+            self._rows = {name: self._rows[name] for name in names}
+        book = self.book(snapshot)
+        return World(
+            revision=snapshot.revision,
+            now=now,
+            settings=settings_of(snapshot),
+            floor=self._floor,
+            targets=rows,
+            held={entry.parts[0]: entry.sound(Claim) for entry in snapshot.all("claims")},
+            book=book,
+            owners=self._ledgers.owners.frozen(),
+            limited=limited(self._ledgers, book, self._floor, now) if book.limits else {},
+            spread=spread(self._ledgers, apart),
+            priorities=priorities(self._ledgers, book, now) if preempting else {},
+        )
 
-def look(ledgers: Ledgers) -> World:
-    snapshot = ledgers.cache.snapshot
-    rows = [row_of(name, snapshot, ledgers) for name in sorted(snapshot.names("config/targets"))]
-    held: dict[str, str] = {}
-    for entry in snapshot.all("claims"):
-        claim = entry.sound(Claim)
-        held[entry.parts[0]] = claim.fulfilment if claim is not None else ""
-    return World(snapshot.revision, tuple(row for row in rows if row is not None), held)
+    def book(self, snapshot: Snapshot) -> Book:
+        """The rules as they are now, compiled once."""
+        entries = sorted(snapshot.all("config/rules"), key=lambda entry: entry.parts)
+        key = tuple((entry.parts[0], entry.revision) for entry in entries)
+        if key != self._book[0]:
+            rules = (entry.sound(Rule) for entry in entries)
+            self._book = (key, Book.of(rule for rule in rules if rule is not None))
+        return self._book[1]
+
+    def _row(self, name: str, snapshot: Snapshot) -> TargetRow | None:
+        there = self._ledgers.targets.get(name)
+        config = snapshot.get("config/targets", name)
+        status = snapshot.get("status/targets", name)
+        live = snapshot.get("inventory", name, keys.LIVE)
+        # An entry is made anew with every change of its key; a ledger counts its own.
+        key = (config, status, live, there, there.version if there is not None else 0)
+        known = self._rows.get(name)
+        if known is None or known[0] != key:
+            known = (key, row_of(name, snapshot, self._ledgers))
+            self._rows[name] = known
+        return known[1]
 
 
 def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
@@ -71,12 +136,27 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
     if not sane(capacity):
         return None
     ledger = ledgers.target(name)
-    slots = None if target.max_fulfilments is None else max(0, target.max_fulfilments - len(ledger.fulfilments))
     phase = status.phase if status is not None else "Provisioning"
-    ready = phase == "Ready" and live is not None and not target.cordoned and not target.drain
-    free = {quantity: whole(round(amount - ledger.used.get(quantity, 0), 9)) for quantity, amount in capacity.items()}
+    return TargetRow(
+        facts=facts_of(target, live, capacity),
+        ready=phase == "Ready" and live is not None and not target.cordoned and not target.drain,
+        phase=phase,
+        capacity=capacity,
+        free={name: whole(round(amount - ledger.used.get(name, 0), 9)) for name, amount in capacity.items()},
+        slots=None if target.max_fulfilments is None else max(0, target.max_fulfilments - len(ledger.fulfilments)),
+        windows=target.windows,
+        kinds=dict(ledger.kinds),
+        live=ledger.fulfilments,
+        failures=ledger.failures,
+    )
+
+
+def facts_of(target: Target, live: Live | None, capacity: Mapping[str, Number]) -> TargetFacts:
+    """What rules and constraints see; name, region and driver are labels too, unless the target says otherwise."""
     driver = live.driver if live is not None else target.driver
-    return TargetRow(name, ready, phase, driver, capacity, free, slots)
+    implicit = {"name": target.name, "region": target.region, "driver": driver}
+    labels = {name: value for name, value in implicit.items() if value} | target.labels
+    return TargetFacts(name=target.name, region=target.region, driver=driver, labels=labels, capacity=capacity)
 
 
 def capacity_of(target: Target, live: Live | None) -> dict[str, Number]:
@@ -88,12 +168,50 @@ def capacity_of(target: Target, live: Live | None) -> dict[str, Number]:
     return configured
 
 
-def signature_of(ledger: OrderLedger, job: Job) -> Signature:
-    """What decides where tasks of this job of this order may go; the order's policy overrides the job's."""
-    unique = {resource.name for resource in ledger.resolved.resources if resource.unique}
-    return Signature(
-        requests=tuple(sorted((job.requests or {}).items())),
-        policy=ledger.order.target_policy or job.target_policy or ANY,
-        drivers=tuple(sorted(job.drivers)),
-        unique=tuple(sorted(name for name in job.resources if name in unique)),
-    )
+def is_open(row: TargetRow, now: datetime) -> bool:
+    return not row.windows or windows.is_open(row.windows, now)
+
+
+def recent_failures(row: TargetRow, now: datetime, memory: Number) -> int:
+    if not row.failures:
+        return 0
+    since = times.show(now - timedelta(seconds=float(memory)))
+    return sum(when >= since for when in row.failures.values())
+
+
+def spread(ledgers: Ledgers, orders: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Where tasks of these orders are."""
+    return {
+        identity: frozenset(live.fulfilment.target for live in ledger.live.values())
+        for identity in orders
+        if (ledger := ledgers.orders.get(identity)) is not None
+    }
+
+
+def limited(ledgers: Ledgers, book: Book, floor: Floor, now: datetime) -> dict[str, int]:
+    """How many placed tasks count against each rule that limits."""
+    counted: dict[str, int] = {}
+    for ledger in ledgers.orders.values():
+        jobs = {resolved.job.name: resolved.job for resolved in ledger.resolved.jobs} if ledger.live else {}
+        for live in ledger.live.values():
+            row = floor.row(live.fulfilment.target)
+            for task in live.fulfilment.tasks if row is not None else ():
+                if task.job not in jobs:
+                    continue
+                ruling = book.rule(book.facts(ledger.order, jobs[task.job]), floor.targets, now)
+                for limit in ruling.limits:
+                    if limit.mask[row]:
+                        counted[limit.name] = counted.get(limit.name, 0) + 1
+    return counted
+
+
+def priorities(ledgers: Ledgers, book: Book, now: datetime) -> dict[str, int]:
+    """The effective priority of every order under way; of its jobs the highest counts."""
+    return {
+        ledger.order.id: max(
+            (book.priority_of(book.facts(ledger.order, resolved.job), ledger.order.priority, now))
+            for resolved in ledger.resolved.jobs
+        )
+        for ledger in ledgers.orders.values()
+        if ledger.resolved.jobs
+    }

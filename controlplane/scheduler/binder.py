@@ -1,4 +1,4 @@
-"""From placements to transactions: fulfilments with fresh identities, claims created in the same item.
+"""From decisions to transactions: fulfilments with fresh identities, claims created in the same item, evictions.
 
 Nothing is sent here; the cycle commits what this module builds.
 """
@@ -6,20 +6,26 @@ Nothing is sent here; the cycle commits what this module builds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+
+import msgspec
 
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
+from controlplane.engine import preempting
 from controlplane.engine.decide import Placement
-from controlplane.model.fulfilment import Claim, Fulfilment, TaskRef, TaskSpec
+from controlplane.engine.preempting import Eviction
+from controlplane.engine.signature import Signature
+from controlplane.model.fulfilment import Claim, Fulfilment, TaskRef, TaskSpec, Traits
 from controlplane.model.job import Job
 from controlplane.store import codec, keys
-from controlplane.store.transaction import Item, Operation, absent, put
+from controlplane.store.transaction import Compare, Item, Operation, absent, mod_is, put
 
 _PUTS_AN_ITEM = 25
 _BYTES_AN_ITEM = 256 << 10
+_NO_TRAITS = Traits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +42,49 @@ class Binder:
         self._ledgers = ledgers
         self._make_identity = make_identity
         self._specs: dict[tuple[str, str], TaskSpec] = {}
+        self._traits: dict[Signature, Traits | None] = {}
 
     def items(self, placements: Sequence[Placement], stamp: Stamp) -> Iterator[Item]:
-        """Items that may be committed independently of each other; those with claims hold one fulfilment each."""
+        """Items that may be committed independently of each other: a gang in one, claims one fulfilment each."""
         plain: list[Operation] = []
         size = 0
         tasks = self._tasks(placements, stamp.now)
-        for placement in placements:
-            ledger = self._ledgers.orders[placement.order]
-            for index, attempt in islice(tasks[placement.order, placement.job], placement.count):
-                task = TaskRef(job=placement.job, index=index, attempt=attempt)
-                fulfilment = self._fulfilment(ledger, placement, task, stamp)
-                operation = put(keys.desired(fulfilment.target, fulfilment.id), codec.encode(fulfilment))
+        for gang, some in groupby(placements, key=lambda placement: placement.order if placement.gang else ""):
+            bound = (found for placement in some for found in self._bind(placement, tasks, stamp))
+            if gang:
+                yield _gang(bound)
+                continue
+            for fulfilment, operation in bound:
                 if fulfilment.holds:
-                    yield _with_claims(fulfilment, operation)
+                    yield Item(compares=_free(fulfilment), then=(operation, *_claims(fulfilment)))
                     continue
                 plain.append(operation)
-                size += len(operation.raw)
+                size += len(operation.value or b"")
                 if len(plain) == _PUTS_AN_ITEM or size >= _BYTES_AN_ITEM:
                     yield Item(then=tuple(plain))
                     plain, size = [], 0
         if plain:
             yield Item(then=tuple(plain))
+
+    def evictions(self, evictions: Iterable[Eviction], stamp: Stamp) -> Iterator[Item]:
+        """Asks for a stop; what was released meanwhile is left alone."""
+        for eviction in evictions:
+            ledger = self._ledgers.orders.get(eviction.order)
+            live = ledger.live.get(eviction.fulfilment) if ledger is not None else None
+            if live is None or live.fulfilment.want == "stop":
+                continue
+            wanted = msgspec.structs.replace(live.fulfilment, epoch=stamp.epoch, want="stop", reason=preempting.REASON)
+            place = keys.desired(eviction.target, eviction.fulfilment)
+            yield Item(compares=(mod_is(place, live.revision),), then=(put(place, codec.encode(wanted)),))
+
+    def _bind(
+        self, placement: Placement, tasks: dict[tuple[str, str], Iterator[tuple[int, int]]], stamp: Stamp
+    ) -> Iterator[tuple[Fulfilment, Operation]]:
+        ledger = self._ledgers.orders[placement.order]
+        for index, attempt in islice(tasks[placement.order, placement.job], placement.count):
+            task = TaskRef(job=placement.job, index=index, attempt=attempt)
+            fulfilment = self._fulfilment(ledger, placement, task, stamp)
+            yield fulfilment, put(keys.desired(fulfilment.target, fulfilment.id), codec.encode(fulfilment))
 
     def _tasks(self, placements: Sequence[Placement], now: str) -> dict[tuple[str, str], Iterator[tuple[int, int]]]:
         """The tasks of each group, to be handed out to its placements, which may be on several targets."""
@@ -80,8 +107,25 @@ class Binder:
             jobs={placement.job: self._spec(ledger, placement.job)},
             requests=dict(placement.signature.requests),
             holds=placement.signature.unique,
+            owner=ledger.order.owner,
+            traits=self._traits_of(placement.signature),
             created=stamp.now,
         )
+
+    def _traits_of(self, signature: Signature) -> Traits | None:
+        if signature not in self._traits:
+            if len(self._traits) > 10_000:
+                self._traits.clear()
+            kind = signature.kind
+            traits = Traits(
+                labels=dict(kind.labels),
+                class_=kind.class_,
+                exclusive=kind.exclusive,
+                preemptible=signature.preemptible,
+                anti_affinity=kind.anti_affinity,
+            )
+            self._traits[signature] = traits if traits != _NO_TRAITS else None
+        return self._traits[signature]
 
     def _spec(self, ledger: OrderLedger, name: str) -> TaskSpec:
         key = (ledger.order.resolved_digest, name)
@@ -107,8 +151,22 @@ def spec_of(ledger: OrderLedger, job: Job) -> TaskSpec:
     )
 
 
-def _with_claims(fulfilment: Fulfilment, placing: Operation) -> Item:
-    claims = tuple(
+def _gang(bound: Iterable[tuple[Fulfilment, Operation]]) -> Item:
+    """All fulfilments of the gang with all their claims."""
+    compares: list[Compare] = []
+    operations: list[Operation] = []
+    for fulfilment, operation in bound:
+        compares.extend(_free(fulfilment))
+        operations.extend((operation, *_claims(fulfilment)))
+    return Item(compares=tuple(compares), many=tuple(operations))
+
+
+def _free(fulfilment: Fulfilment) -> tuple[Compare, ...]:
+    return tuple(absent(keys.claim(name)) for name in fulfilment.holds)
+
+
+def _claims(fulfilment: Fulfilment) -> tuple[Operation, ...]:
+    return tuple(
         put(
             keys.claim(name),
             codec.encode(
@@ -123,4 +181,3 @@ def _with_claims(fulfilment: Fulfilment, placing: Operation) -> Item:
         )
         for name in fulfilment.holds
     )
-    return Item(compares=tuple(absent(keys.claim(name)) for name in fulfilment.holds), then=(placing, *claims))

@@ -1,6 +1,7 @@
 """The cycle: snapshot -> queues -> decide -> bind -> commit -> record.
 
-Woken by changes, never by a fixed sleep. A cycle is decided on a snapshot that contains every answered transaction
+Woken by changes and by moments that were named before (a window that opens, a time before which nothing was to
+start), never by a fixed sleep. A cycle is decided on a snapshot that contains every answered transaction
 of the one before. A new leader always commits a first cycle, even an empty one; other cycles that change nothing are
 not written.
 """
@@ -10,20 +11,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.failpoint import Failpoints
 from controlplane.cache.ledgers import Ledgers, Touched
-from controlplane.cache.settings import settings_of
 from controlplane.engine import decide as engine
-from controlplane.engine.verdict import QUEUED
-from controlplane.engine.world import look
-from controlplane.model import times
+from controlplane.engine.backlog import Backlog
+from controlplane.engine.decide import Decision
+from controlplane.engine.service import Queue
+from controlplane.engine.words import QUEUED
+from controlplane.engine.world import Lookout, World
+from controlplane.model import times, windows
 from controlplane.model.errors import OutcomeUnknown, Unavailable
 from controlplane.model.leadership import Cycle
-from controlplane.scheduler.backlog import Backlog
 from controlplane.scheduler.binder import Binder, Stamp
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
@@ -32,8 +35,12 @@ from controlplane.store.transaction import Item, Outcome, put
 log = structlog.get_logger(__name__)
 
 # Changes of these trees can make room or change what may be placed.
-_MAKES_ROOM = frozenset({"claims", "config"})
+_MAKES_ROOM = frozenset({"claims", "config", "config/rules", "config/settings"})
 _RETRY_SECONDS = 1.0
+# Beyond so many queues x targets a decision takes long enough to be felt by who asks this replica something.
+_LARGE = 20_000
+# Moments are written in milliseconds: an alarm must not come before the one it was set for.
+_ROUNDING_SECONDS = 0.001
 
 
 class Scheduler:
@@ -53,7 +60,9 @@ class Scheduler:
         self._writer = writer
         self._clock = clock
         self._failpoints = failpoints
+        self._lookout = Lookout(ledgers)
         self._backlog = Backlog(ledgers)
+        self._alarm: asyncio.TimerHandle | None = None
         self._binder = Binder(ledgers, make_identity)
         self._touched: set[str] = set()
         self._wake = asyncio.Event()
@@ -72,6 +81,7 @@ class Scheduler:
                     n += 1
         finally:
             unsubscribe()
+            self._set_alarm(None)
 
     def _hear(self, touched: Touched) -> None:
         self._touched |= touched.orders
@@ -81,39 +91,48 @@ class Scheduler:
     async def _cycle(self, n: int, *, first: bool) -> bool:
         """One cycle; whether it was written."""
         started = self._clock.monotonic()
-        now = times.show(self._clock.wall())
+        # As it is written down, so that a replay sees the same.
+        now = times.parse(times.show(self._clock.wall()), "now")
         touched, self._touched = self._touched, set()
-        self._backlog.update(touched, now)
+        self._backlog.update(touched, now, self._lookout.book(self._cache.snapshot))
         queues = self._backlog.queues()
         if not queues and not first:
+            self._wake_at(self._backlog.next_time(), now)
             return False
-        settings = settings_of(self._cache.snapshot)
-        world = look(self._ledgers)
-        decision = engine.decide(world, queues, settings.cycle_budget)
-        if not decision.placements and not first:
+        world = self._lookout.look(now, apart=self._backlog.apart, preempting=self._backlog.preempting)
+        decision = await self._decide(world, queues)
+        self._wake_at(next_moment(world, self._backlog), now)
+        if not decision.placements and not decision.evictions and not first:
             return False
         self._failpoints.reach("scheduler.before-commit")
-        items = list(self._binder.items(decision.placements, Stamp(self._writer.epoch, n, now)))
-        record = Cycle(
-            epoch=self._writer.epoch,
-            n=n,
-            revision=world.revision,
-            now=now,
-            seed=0,
-            settings_digest=hashlib.sha256(codec.encode(settings)).hexdigest()[:16],
-            engine=engine.VERSION,
-            considered=decision.considered,
-            placed=decision.placed(),
-            refused=decision.refused,
-            seconds=round(self._clock.monotonic() - started, 6),
-            hash=decision.digest(),
-        )
+        stamp = Stamp(self._writer.epoch, n, times.show(now))
+        items = [*self._binder.items(decision.placements, stamp), *self._binder.evictions(decision.evictions, stamp)]
+        record = record_of(world, decision, stamp, self._clock.monotonic() - started)
         items.append(Item(then=(put(keys.cycle(record.epoch, n), codec.encode(record)),)))
         await self._commit(items)
         self._failpoints.reach("scheduler.after-commit")
         if decision.refused.get(QUEUED):
             self._wake.set()
         return True
+
+    async def _decide(self, world: World, queues: list[Queue]) -> Decision:
+        """A large decision is made beside the loop: nothing that it reads changes meanwhile."""
+        if len(queues) * len(world.targets) < _LARGE:
+            return engine.decide(world, queues)
+        return await asyncio.to_thread(engine.decide, world, queues)
+
+    def _wake_at(self, moment: str | None, now: datetime) -> None:
+        if moment is None:
+            self._set_alarm(None)
+        else:
+            self._set_alarm(max(0.0, (times.parse(moment, "moment") - now).total_seconds()) + _ROUNDING_SECONDS)
+
+    def _set_alarm(self, seconds: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = None
+        if seconds is not None:
+            self._alarm = asyncio.get_running_loop().call_later(seconds, self._wake.set)
 
     async def _commit(self, items: list[Item]) -> None:
         """Sends all and waits until the cache contains every answered one, so that the next cycle sees them."""
@@ -133,6 +152,35 @@ class Scheduler:
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._wake.set)
             elif isinstance(failure, BaseException):
                 raise failure
+
+
+def record_of(world: World, decision: Decision, stamp: Stamp, seconds: float) -> Cycle:
+    return Cycle(
+        epoch=stamp.epoch,
+        n=stamp.cycle,
+        revision=world.revision,
+        now=stamp.now,
+        seed=0,
+        settings_digest=hashlib.sha256(codec.encode(world.settings)).hexdigest()[:16],
+        engine=engine.VERSION,
+        considered=decision.considered,
+        placed=decision.placed(),
+        refused=decision.refused,
+        seconds=round(seconds, 6),
+        hash=decision.digest(),
+    )
+
+
+def next_moment(world: World, backlog: Backlog) -> str | None:
+    """When something may become placeable by time alone."""
+    moments = [moment for moment in (backlog.next_time(),) if moment is not None]
+    for row in world.targets:
+        change = windows.next_change(row.windows, world.now) if row.windows else None
+        if change is not None:
+            moments.append(times.show(change))
+    if world.book.reads_now:
+        moments.append(times.show(world.now.replace(second=0, microsecond=0) + timedelta(minutes=1)))
+    return min(moments, default=None)
 
 
 def last_cycle(ledgers: Ledgers) -> int:

@@ -90,16 +90,21 @@ def lease_is(key: str, lease: int) -> Compare:
 
 @dataclass(slots=True)
 class Item:
-    """Not to be changed once it is made: it is encoded when it is first measured, and sent as it was then."""
+    """Not to be changed once it is made: it is encoded when it is first measured, and sent as it was then.
+
+    `many` are operations beyond what a transaction takes side by side; they are nested, and happen with `then`.
+    """
 
     compares: tuple[Compare, ...] = ()
     then: tuple[Operation, ...] = ()
     otherwise: tuple[Operation, ...] = ()
+    many: tuple[Operation, ...] = ()
     _raw: bytes = field(default=b"", init=False, compare=False, repr=False)
 
     def weight(self) -> int:
         """The most operations that one of its branches or its compares hold."""
-        return max(len(self.compares), len(self.then), len(self.otherwise))
+        nests = -(-len(self.many) // MAX_GROUP)
+        return max(len(self.compares), len(self.then) + nests, len(self.otherwise))
 
     def size(self) -> int:
         return len(self.raw())
@@ -109,16 +114,20 @@ class Item:
         if not self._raw:
             self._raw = encoding.transaction(
                 self.compares,
-                [operation.raw for operation in self.then],
+                [operation.raw for operation in self.then] + self._nests(),
                 [operation.raw for operation in self.otherwise],
             )
         return self._raw
 
+    def _nests(self) -> list[bytes]:
+        chunks = (self.many[at : at + MAX_GROUP] for at in range(0, len(self.many), MAX_GROUP))
+        return [encoding.nested(encoding.transaction((), [one.raw for one in chunk], ())) for chunk in chunks]
+
     def written(self) -> list[bytes]:
         """The keys that it may put or delete, for telling apart items that cannot share a transaction."""
         found = [operation.key for operation in self.then if operation.writes]
-        if self.otherwise:
-            found += [operation.key for operation in self.otherwise if operation.writes]
+        if self.otherwise or self.many:
+            found += [operation.key for operation in (*self.otherwise, *self.many) if operation.writes]
         return found
 
 

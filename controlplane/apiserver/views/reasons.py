@@ -5,8 +5,9 @@ from __future__ import annotations
 from controlplane.aio.clock import Clock
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
-from controlplane.engine import reasons, world
-from controlplane.engine.world import Signature, World
+from controlplane.engine import reasons
+from controlplane.engine.room import Room
+from controlplane.engine.world import Lookout
 from controlplane.model import times
 from controlplane.model.order import Reason
 
@@ -18,28 +19,37 @@ class Reasons:
     def __init__(self, ledgers: Ledgers, clock: Clock) -> None:
         self._ledgers = ledgers
         self._clock = clock
-        self._world: World | None = None
+        self._lookout = Lookout(ledgers)
+        self._room: Room | None = None
         self._looked_at = 0.0
-        self._judged: dict[Signature, str] = {}
+        self._judged: reasons.Judged = {}
 
     def of(self, ledger: OrderLedger, min_revision: int = 0) -> tuple[Reason, ...]:
         """One reason for every pending task, on a world that contains the revision."""
-        world_now = self._look(min_revision)
-        return reasons.of_order(world_now, ledger, times.show(self._clock.wall()), self._judged)
+        room = self._look(ledger, min_revision)
+        return reasons.of_order(room, ledger, times.show(self._clock.wall()), self._judged)
 
     def of_jobs(self, ledger: OrderLedger, min_revision: int = 0) -> dict[str, str]:
         """For each job with pending tasks, why they wait."""
-        world_now = self._look(min_revision)
-        return reasons.of_jobs(world_now, ledger, self._judged)
+        room = self._look(ledger, min_revision)
+        return reasons.of_jobs(room, ledger, times.show(self._clock.wall()), self._judged)
 
-    def _look(self, min_revision: int) -> World:
+    def _look(self, ledger: OrderLedger, min_revision: int) -> Room:
         now = self._clock.monotonic()
-        seen = self._world
-        if seen is not None and seen.revision < self._ledgers.cache.revision:
-            stale = now - self._looked_at > _FRESH_SECONDS or seen.revision < min_revision
-            seen = None if stale else seen
+        seen = self._room
+        if seen is not None and now - self._looked_at > _FRESH_SECONDS:
+            seen = None
+        if seen is not None and (seen.world.revision < min_revision or self._apart(ledger, seen)):
+            seen = None
         if seen is None:
-            seen = self._world = world.look(self._ledgers)
+            apart = (ledger.order.id,)
+            seen = self._room = Room(self._lookout.look(self._clock.wall(), apart=apart))
             self._looked_at = now
             self._judged = {}
         return seen
+
+    @staticmethod
+    def _apart(ledger: OrderLedger, seen: Room) -> bool:
+        """Whether the order keeps its tasks apart, and the look did not ask where they are."""
+        apart = any(resolved.job.spread == "order" for resolved in ledger.resolved.jobs)
+        return apart and ledger.order.id not in seen.world.spread

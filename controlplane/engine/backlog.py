@@ -1,0 +1,183 @@
+"""The backlog: which jobs of which orders wait, queued by priority, owner and signature, in order of rank.
+
+Follows the ledgers; holds no state of its own that a new leader, or who asks about a past moment, would miss.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from controlplane.cache.ledger import OrderLedger
+from controlplane.cache.ledgers import Ledgers
+from controlplane.engine.rules.book import Book
+from controlplane.engine.rules.facts import Facts
+from controlplane.engine.service import NO_DEADLINE, Group, Queue, Rank
+from controlplane.engine.signature import Signature, signature_of
+from controlplane.model import times
+from controlplane.model.order import ResolvedJob
+
+# (priority, owner, signature), and the order for a gang, which queues alone.
+Place = tuple[int, str, Signature, str]
+Member = tuple[Rank, str]
+_MOST_SIGNATURES = 50_000
+
+
+@dataclass(slots=True)
+class _Line:
+    """One queue: its members in order of rank, and how many tasks each holds; of a gang also their signatures."""
+
+    members: list[Member] = field(default_factory=list)
+    counts: dict[Member, int] = field(default_factory=dict)
+    parts: dict[Member, Signature] = field(default_factory=dict)
+    tasks: int = 0
+
+    def set(self, member: Member, count: int) -> None:
+        before = self.counts.get(member, 0)
+        self.tasks += count - before
+        if count and not before:
+            insort(self.members, member)
+        elif before and not count:
+            del self.members[bisect_left(self.members, member)]
+        if count:
+            self.counts[member] = count
+        else:
+            self.counts.pop(member, None)
+
+    def groups(self) -> Iterator[Group]:
+        return (Group(rank, job, self.counts[(rank, job)]) for rank, job in self.members)
+
+
+class Backlog:
+    def __init__(self, ledgers: Ledgers) -> None:
+        self._ledgers = ledgers
+        self._lines: dict[Place, _Line] = {}
+        self._places: dict[str, dict[Member, Place]] = {}
+        self._signatures: dict[tuple[object, ...], Signature] = {}
+        self._book = Book.of(())
+        self._minute = ""
+        self._due: list[tuple[str, str]] = []
+        self._apart: set[str] = set()
+        self._preempting: set[str] = set()
+
+    @property
+    def apart(self) -> frozenset[str]:
+        """Waiting orders that keep their tasks on different targets."""
+        return frozenset(self._apart)
+
+    @property
+    def preempting(self) -> bool:
+        return bool(self._preempting)
+
+    def update(self, orders: Iterable[str], now: datetime, book: Book) -> bool:
+        """Looks at these orders again, and at those whose time has come; True when what waits may have changed."""
+        moment = times.show(now)
+        again = {*orders, *self._come(moment)}
+        if book is not self._book or (book.reads_now and moment[:16] != self._minute):
+            again.update(self._places)
+            again.update(self._ledgers.orders)
+        self._book, self._minute = book, moment[:16]
+        changed = False
+        for identity in again:
+            ledger = self._ledgers.orders.get(identity)
+            wants = ledger if ledger is not None and ledger.wants_room() else None
+            if wants is None and identity not in self._places:
+                continue
+            changed = True
+            self._forget(identity)
+            if wants is not None:
+                self._enter(wants, now, moment)
+        return changed
+
+    def suppose(self, ledger: OrderLedger, now: datetime) -> None:
+        """Lets an order wait that nobody submitted."""
+        self._enter(ledger, now, times.show(now))
+
+    def next_time(self) -> str | None:
+        """When the time of a waiting order comes."""
+        return self._due[0][0] if self._due else None
+
+    def queues(self) -> list[Queue]:
+        return [
+            Queue(
+                priority=priority,
+                owner=owner,
+                signature=signature,
+                groups=line.groups(),
+                tasks=line.tasks,
+                parts=tuple(line.parts[member] for member in line.members) if gang else (),
+            )
+            for (priority, owner, signature, gang), line in self._lines.items()
+            if line.tasks
+        ]
+
+    def _come(self, moment: str) -> Iterator[str]:
+        while self._due and self._due[0][0] <= moment:
+            yield heapq.heappop(self._due)[1]
+
+    def _forget(self, identity: str) -> None:
+        self._apart.discard(identity)
+        self._preempting.discard(identity)
+        for member, place in self._places.pop(identity, {}).items():
+            line = self._lines[place]
+            line.set(member, 0)
+            if not line.members:
+                del self._lines[place]
+
+    def _enter(self, ledger: OrderLedger, now: datetime, moment: str) -> None:
+        identity = ledger.order.id
+        places: dict[Member, Place] = {}
+        following = ledger.next_time(moment)
+        if following is not None:
+            heapq.heappush(self._due, (following, identity))
+        gang: Place | None = None
+        for position, resolved in enumerate(ledger.resolved.jobs):
+            ready = ledger.ready(resolved.job.name, moment)
+            if ready <= 0:
+                continue
+            facts = self._book.facts(ledger.order, resolved.job)
+            signature = self._signature(ledger, resolved, facts)
+            priority = self._book.priority_of(facts, ledger.order.priority, now)
+            place = (priority, ledger.order.owner, signature, identity if ledger.resolved.gang else "")
+            if ledger.resolved.gang:
+                gang = place = gang or place
+            member = (_rank(ledger, position), resolved.job.name)
+            line = self._lines.setdefault(place, _Line())
+            line.set(member, ready)
+            if gang is not None:
+                line.parts[member] = signature
+            places[member] = place
+            if signature.spread:
+                self._apart.add(identity)
+        if ledger.order.preempts:
+            self._preempting.add(identity)
+        self._places[identity] = places
+
+    def _signature(self, ledger: OrderLedger, resolved: ResolvedJob, facts: Facts) -> Signature:
+        order, job = ledger.order, resolved.job
+        apart = order.id if job.spread == "order" else ""
+        key = (order.resolved_digest, job.name, order.target_policy, order.preempts, apart, facts)
+        found = self._signatures.get(key)
+        if found is None:
+            if len(self._signatures) > _MOST_SIGNATURES:
+                self._signatures.clear()
+            found = self._signatures[key] = signature_of(ledger, job, facts)
+        return found
+
+
+def _rank(ledger: OrderLedger, position: int) -> Rank:
+    order = ledger.order
+    return (deadline_of(order.created, order.deadline), order.created, order.id, position)
+
+
+def deadline_of(created: str, deadline: float | None) -> str:
+    """The moment of the deadline; sorts after all others when there is none."""
+    if deadline is None:
+        return NO_DEADLINE
+    try:
+        return times.show(times.parse(created, "created") + timedelta(seconds=float(deadline)))
+    except OverflowError:
+        return NO_DEADLINE

@@ -1,0 +1,162 @@
+"""Explain: why the tasks of an order wait, for every target, and who is served before.
+
+Computed on the same snapshot by the code that decides cycles. What a past cycle saw is asked of ledgers of that time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import msgspec
+
+from controlplane.cache.ledger import OrderLedger
+from controlplane.cache.ledgers import Ledgers
+from controlplane.engine import reasons, sentences, words
+from controlplane.engine.backlog import Backlog
+from controlplane.engine.decide import decide
+from controlplane.engine.room import Room
+from controlplane.engine.service import Queue, Rank
+from controlplane.engine.signature import Signature, signature_of
+from controlplane.engine.verdicts import FITS, codes_of
+from controlplane.engine.world import Lookout, World
+from controlplane.model import times
+from controlplane.model.explanation import Ahead, Explanation, GroupExplanation, TargetVerdict
+from controlplane.model.order import ResolvedJob
+
+_MOST_AHEAD = 20
+_PLENTY = 1 << 40
+
+
+def explain(ledgers: Ledgers, order: str, now: datetime, cycle: int | None = None) -> Explanation:
+    """The order must be under way at that time; what is over has no ledger and nothing to explain."""
+    ledger = ledgers.orders[order]
+    backlog, world = survey(ledgers, now)
+    room = Room(world)
+    groups = tuple(groups_of(room, ledger, times.show(now)))
+    ahead = ahead_of(backlog.queues(), order)
+    return Explanation(
+        order=order,
+        cycle=cycle,
+        revision=world.revision,
+        conclusion=conclusion(ledger, groups, ahead, next_to_go(world, backlog, order)),
+        groups=groups,
+        ahead=tuple(ahead[:_MOST_AHEAD]),
+        ahead_total=sum(one.tasks for one in ahead),
+    )
+
+
+def survey(ledgers: Ledgers, now: datetime) -> tuple[Backlog, World]:
+    """Everything that waits and the world it waits in, as a cycle would begin with them."""
+    lookout, backlog = Lookout(ledgers), Backlog(ledgers)
+    backlog.update(list(ledgers.orders), now, lookout.book(ledgers.cache.snapshot))
+    return backlog, lookout.look(now, apart=backlog.apart, preempting=backlog.preempting)
+
+
+def groups_of(room: Room, ledger: OrderLedger, now: str) -> list[GroupExplanation]:
+    """One for each job with waiting tasks."""
+    shown = reasons.of_jobs(room, ledger, now)
+    return [
+        group_of(room, ledger, resolved, ledger.jobs[resolved.job.name].pending(), shown[resolved.job.name])
+        for resolved in ledger.resolved.jobs
+        if resolved.job.name in shown
+    ]
+
+
+def group_of(room: Room, ledger: OrderLedger, resolved: ResolvedJob, count: int, reason: str) -> GroupExplanation:
+    signature = signature_of(ledger, resolved.job, room.world.book.facts(ledger.order, resolved.job))
+    verdicts = verdicts_of(room, signature)
+    if reason == words.QUOTA:
+        verdicts = tuple(_by_quota(verdict) if verdict.fits else verdict for verdict in verdicts)
+    return GroupExplanation(job=resolved.job.name, count=count, reason=reason, targets=verdicts)
+
+
+def verdicts_of(room: Room, signature: Signature) -> tuple[TargetVerdict, ...]:
+    return tuple(
+        sentences.verdict(room, signature, row, None if code == FITS else words.FILTERS[code])
+        for row, code in enumerate(codes_of(room, signature).tolist())
+    )
+
+
+def _by_quota(verdict: TargetVerdict) -> TargetVerdict:
+    return TargetVerdict(
+        target=verdict.target,
+        fits=False,
+        filter=words.QUOTA,
+        waiting_helps=True,
+        sentence=f"{verdict.target} would take it, but its owner has as much as its quota allows",
+    )
+
+
+def ahead_of(queues: list[Queue], order: str) -> list[Ahead]:
+    """Orders that are served before, by priority, deadline and age; fairness between owners may still change it."""
+    waiting = [(-queue.priority, group) for queue in queues for group in queue.groups]
+    first = min(((priority, group.rank) for priority, group in waiting if group.order == order), default=None)
+    tasks: Counter[str] = Counter()
+    places: dict[str, tuple[int, Rank]] = {}
+    for priority, group in waiting:
+        place = (priority, group.rank)
+        if first is not None and group.order != order and place < first:
+            tasks[group.order] += group.count
+            places[group.order] = min(places.get(group.order, place), place)
+    ordered = sorted(places.items(), key=lambda pair: pair[1])
+    return [Ahead(order=name, priority=-place[0], tasks=tasks[name]) for name, place in ordered]
+
+
+def next_to_go(world: World, backlog: Backlog, order: str) -> int:
+    """How many tasks of the order go at once, if nothing changes."""
+    unbounded = msgspec.structs.replace(world.settings, cycle_budget=_PLENTY)
+    decision = decide(replace(world, settings=unbounded), backlog.queues())
+    return sum(placement.count for placement in decision.placements if placement.order == order)
+
+
+def conclusion(ledger: OrderLedger, groups: Sequence[GroupExplanation], ahead: Sequence[Ahead], going: int) -> str:
+    """One line for a person."""
+    waiting = sum(group.count for group in groups)
+    if not waiting:
+        return "Nothing of this order waits."
+    front = f"{waiting} {'task waits' if waiting == 1 else 'tasks wait'}"
+    if going >= waiting:
+        return f"{front} for the next cycle only."
+    if going:
+        return f"{front}; {going} of them for the next cycle only."
+    worst = max(groups, key=lambda group: group.count)
+    return f"{front}: {_because(ledger, worst, ahead)}"
+
+
+def _because(ledger: OrderLedger, group: GroupExplanation, ahead: Sequence[Ahead]) -> str:
+    match group.reason:
+        case words.PAUSED:
+            return "the order is paused. `cpctl resume` lets it go on."
+        case words.NOT_BEFORE:
+            return f"it is not to start before {ledger.order.not_before}."
+        case words.WAITS_FOR_JOBS:
+            return f"{group.job} comes after {', '.join(ledger.waits_for(group.job))}, which did not succeed yet."
+        case words.BACKING_OFF:
+            return "it failed before and is tried again later."
+        case words.NO_TARGETS:
+            return "there is no target."
+        case words.GANG:
+            return "it is a gang, and there is no room for all of it at once."
+    fits = [verdict for verdict in group.targets if verdict.fits]
+    if fits and ahead:
+        return f"{len(ahead)} {'order goes' if len(ahead) == 1 else 'orders go'} first and leave no room."
+    if fits:
+        return "it goes into one of the next cycles."
+    return _nearest(group)
+
+
+def _nearest(group: GroupExplanation) -> str:
+    """The nearest miss, and whether waiting helps."""
+    near = [verdict for verdict in group.targets if verdict.filter == group.reason] or list(group.targets)
+    best = min(near, key=lambda verdict: (not verdict.waiting_helps, _gap(verdict), verdict.target))
+    holders = f" Held by {', '.join(best.held_by)}." if best.held_by else ""
+    hope = "Waiting helps." if best.waiting_helps else "Waiting does not help: change the order or the targets."
+    return f"no target takes it; nearest: {best.sentence}.{holders} {hope}"
+
+
+def _gap(verdict: TargetVerdict) -> float:
+    """Of what is needed the part that is missing."""
+    return max((amount / verdict.need[name] for name, amount in verdict.missing.items()), default=0.0)

@@ -1,0 +1,103 @@
+"""Neighbours: who is on which target already, for affinity, anti-affinity, exclusive use and interference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.cache.target_ledger import Kind
+from controlplane.engine import words
+from controlplane.engine.floor import Mask
+from controlplane.engine.signature import Signature
+from controlplane.engine.world import TargetRow
+from controlplane.model import selectors
+from controlplane.model.job import Constraint
+
+
+class Neighbours:
+    """`present` counts the tasks of each kind on each target."""
+
+    def __init__(self, targets: Sequence[TargetRow]) -> None:
+        self._size = len(targets)
+        self.present: dict[Kind, NDArray[np.int64]] = {}
+        self.tasks = np.zeros(self._size, dtype=np.int64)
+        self.closed = np.zeros(self._size, dtype=bool)
+        self._any_closed = False
+        self._repelling: list[Kind] = []
+        for row, target in enumerate(targets):
+            for kind, count in target.kinds.items():
+                self.add(kind, row, count)
+
+    def copy(self) -> Neighbours:
+        other = Neighbours(())
+        other._size = self._size
+        other.present = {kind: counts.copy() for kind, counts in self.present.items()}
+        other.tasks, other.closed = self.tasks.copy(), self.closed.copy()
+        other._any_closed = self._any_closed
+        other._repelling = list(self._repelling)
+        return other
+
+    @classmethod
+    def without(cls, other: Neighbours) -> Neighbours:
+        """The same targets with nobody on them."""
+        empty = cls(())
+        empty._size = other._size
+        empty.tasks, empty.closed = np.zeros(other._size, dtype=np.int64), np.zeros(other._size, dtype=bool)
+        return empty
+
+    def add(self, kind: Kind, row: int, count: int) -> None:
+        self.tasks[row] += count
+        counts = self.present.get(kind)
+        if counts is None:
+            counts = self.present[kind] = np.zeros(self._size, dtype=np.int64)
+            if kind.anti_affinity:
+                self._repelling.append(kind)
+        counts[row] += count
+        if kind.exclusive:
+            self.closed[row] = self._any_closed = True
+
+    def refusals(self, signature: Signature) -> Iterator[tuple[str, Mask]]:
+        if signature.affinity and not self.founds(signature):
+            for constraint in signature.affinity:
+                yield words.AFFINITY, ~self._with(constraint)
+        for constraint in signature.kind.anti_affinity:
+            yield words.ANTI_AFFINITY, self._with(constraint)
+        for kind in self._repelling:
+            if any(_matches(constraint, signature.kind) for constraint in kind.anti_affinity):
+                yield words.ANTI_AFFINITY, self.present[kind] > 0
+        if signature.kind.exclusive:
+            yield words.EXCLUSIVE, self.tasks > 0
+        elif self._any_closed:
+            yield words.EXCLUSIVE, self.closed
+
+    def founds(self, signature: Signature) -> bool:
+        """Whether it wants its own kind around, and would be the first."""
+        return bool(signature.affinity) and all(
+            _matches(constraint, signature.kind) and not self._with(constraint).any()
+            for constraint in signature.affinity
+        )
+
+    def repels_itself(self, kind: Kind) -> bool:
+        return any(_matches(constraint, kind) for constraint in kind.anti_affinity)
+
+    def of_classes(self, classes: Sequence[str]) -> NDArray[np.float64]:
+        """How many tasks of these classes are on each target."""
+        found = np.zeros(self._size)
+        for kind, counts in self.present.items():
+            if kind.class_ in classes:
+                found += counts
+        return found
+
+    def _with(self, constraint: Constraint) -> Mask:
+        """Targets that have a task whose labels satisfy the constraint."""
+        mask = np.zeros(self._size, dtype=bool)
+        for kind, counts in self.present.items():
+            if _matches(constraint, kind):
+                mask |= counts > 0
+        return mask
+
+
+def _matches(constraint: Constraint, kind: Kind) -> bool:
+    return selectors.matches(constraint, dict(kind.labels))

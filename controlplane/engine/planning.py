@@ -1,0 +1,86 @@
+"""Plan: what would become of an order, here or in a changed world, and when.
+
+The same cycle, run on a snapshot and written nowhere. Where not everything goes at once, time is let pass: what runs
+ends at its time limit, what waits is placed as cycles would, until the order is placed or nothing more can end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import msgspec
+
+from controlplane.cache.ledger import OrderLedger
+from controlplane.cache.ledgers import Ledgers
+from controlplane.engine.explaining import conclusion, groups_of, survey
+from controlplane.engine.floor import Floor
+from controlplane.engine.forecast import Forecast
+from controlplane.engine.room import Room
+from controlplane.engine.world import TargetRow, World, facts_of
+from controlplane.model import times
+from controlplane.model.explanation import GroupExplanation, Plan, PlannedPlacement
+from controlplane.model.order import Order
+from controlplane.model.target import Target
+
+_PLENTY = 1 << 40
+
+
+def plan(
+    ledgers: Ledgers, order: Order, now: datetime, *, added: Sequence[Target] = (), removed: Collection[str] = ()
+) -> Plan:
+    """`added` targets are taken as empty and ready, in place of one of the same name; `removed` ones are not there."""
+    ledger = OrderLedger.open(order, 0, ledgers.resolved(order))
+    backlog, seen = survey(ledgers, now)
+    backlog.suppose(ledger, now)
+    world = changed(seen, added, removed)
+    world = replace(world, settings=msgspec.structs.replace(world.settings, cycle_budget=_PLENTY))
+    forecast = Forecast(world, backlog.queues(), order.id)
+    placements = tuple(forecast.placements())
+    placed = sum(placement.count for placement in placements)
+    at_once = sum(placement.count for placement in placements if placement.start_in_seconds == 0)
+    groups = () if at_once == order.tasks_total else tuple(groups_of(Room(world), ledger, times.show(now)))
+    return Plan(
+        placeable=placed == order.tasks_total,
+        revision=world.revision,
+        conclusion=_conclusion(ledger, placements, groups),
+        placements=placements,
+        groups=groups,
+    )
+
+
+def _conclusion(ledger: OrderLedger, placements: Sequence[PlannedPlacement], groups: Sequence[GroupExplanation]) -> str:
+    total = ledger.order.tasks_total
+    placed = sum(placement.count for placement in placements)
+    if placed < total and not placed:
+        return conclusion(ledger, groups, (), 0)
+    last = max((placement.start_in_seconds for placement in placements), default=0)
+    targets = len({placement.target for placement in placements})
+    where = f"on {targets} {'target' if targets == 1 else 'targets'}"
+    if placed < total:
+        return f"{placed} of {total} tasks would go {where}; the rest: {conclusion(ledger, groups, (), 0)}"
+    if not last:
+        return f"All {total} tasks would start now {where}." if total > 1 else f"It would start now {where}."
+    return f"All would start {where}, the last in {last:g} seconds at the latest."
+
+
+def changed(world: World, added: Sequence[Target], removed: Collection[str]) -> World:
+    """The world with other targets."""
+    new = {target.name: _empty(target) for target in added}
+    rows = [row for row in world.targets if row.name not in removed and row.name not in new]
+    rows = sorted([*rows, *new.values()], key=lambda row: row.name)
+    return replace(world, targets=tuple(rows), floor=Floor(tuple(row.facts for row in rows)))
+
+
+def _empty(target: Target) -> TargetRow:
+    capacity = dict(target.capacity or {})
+    return TargetRow(
+        facts=facts_of(target, None, capacity),
+        ready=not target.cordoned and not target.drain,
+        phase="Ready",
+        capacity=capacity,
+        free=capacity,
+        slots=target.max_fulfilments,
+        windows=target.windows,
+    )
