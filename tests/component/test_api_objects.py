@@ -6,6 +6,8 @@ import math
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
 from controlplane.model import errors
@@ -161,13 +163,38 @@ async def test_a_field_that_nobody_knows_is_refused(api: Api) -> None:
 async def test_fields_without_effect_answer_with_a_warning(api: Api) -> None:
     answer = await api.jobs.Create(a_job("render", region="eu", spread="order"))
     assert [warning.field for warning in answer.warnings] == ["spread", "region"]
-    rule = rules_pb2.Rule(name="night", when="now.hour >= 22")
-    rule.then.forbid = True
-    assert [warning.field for warning in (await api.rules.Create(rule)).warnings] == ["kind"]
     policy = scalepolicies_pb2.ScalePolicy(name="grow", min=1, max=3)
     assert (await api.scalepolicies.Create(policy)).warnings
     target = targets_pb2.Target(name="here", driver="process", max_fulfilments=3, cordoned=True)
     assert not (await api.targets.Create(target)).warnings
+
+
+def a_rule(name: str, when: str) -> rules_pb2.Rule:
+    rule = rules_pb2.Rule(name=name, when=when)
+    rule.then.forbid = True
+    return rule
+
+
+async def test_a_rule_is_stored_as_it_was_written_and_without_a_warning(api: Api) -> None:
+    answer = await api.rules.Create(a_rule("night", "job.labels.team == 'film' &&\n  now.hour >= 22"))
+    assert not answer.warnings
+    stored = await api.rules.Get(common_pb2.GetRequest(name="night", min_revision=answer.revision))
+    assert stored.when == "job.labels.team == 'film' &&\n  now.hour >= 22"
+
+
+async def test_a_rule_that_does_not_compile_is_refused_with_the_place_and_nothing_is_written(api: Api) -> None:
+    before = await api.store.revision()
+    request = cluster_pb2.ApplyRequest()
+    request.objects.add().job.CopyFrom(a_job("render"))
+    request.objects.add().rule.CopyFrom(a_rule("night", "job.labels.team == 'film' &&\n  now.hour >= >= 22"))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await api.cluster.Apply(request)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    error = await refusal(api.cluster.Apply(request))
+    assert (type(error), getattr(error, "field", "")) == (errors.Invalid, "objects[1].when")
+    assert "at line 2, column 15:" in str(error)
+    assert isinstance(await refusal(api.rules.Create(a_rule("night", "job.colour == 'red'"))), errors.Invalid)
+    assert await api.store.revision() == before
 
 
 async def test_objects_are_listed_by_name_and_a_foreign_token_is_refused(api: Api) -> None:

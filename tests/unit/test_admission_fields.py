@@ -171,6 +171,9 @@ BAD: list[tuple[Named, type[Refused], str]] = [
     (a_rule(forbid=True, limit=3), Invalid, "then"),
     (a_rule(prefer=math.nan), Invalid, "then.prefer"),
     (a_rule(limit=-1), Invalid, "then.limit"),
+    (a_rule("true &&\n  nobody == 1", forbid=True), Invalid, "when"),
+    (a_rule("target.name == 'here'", priority=5), Invalid, "when"),
+    (a_rule("job.name == 'render'", require=True), Invalid, "when"),
     (ScalePolicy(name="s", min=3, max=2), Invalid, "max"),
     (ScalePolicy(name="s", step=0), Invalid, "step"),
     (ScalePolicy(name="s", threshold=math.inf), Invalid, "threshold"),
@@ -216,6 +219,13 @@ GOOD: list[Named] = [
 def test_what_keeps_the_rules_is_admitted_as_it_is(item: Named) -> None:
     admitted = named.admit(item, KNOWN)
     assert (admitted.name, type(admitted)) == (item.name, type(item))
+
+
+def test_a_rule_is_refused_with_the_line_and_the_column_of_its_error() -> None:
+    with pytest.raises(Invalid) as caught:
+        named.admit(a_rule("job.labels.team == 'film'\n  && && now.hour >= 22", forbid=True), KNOWN, "objects[3]")
+    assert caught.value.field == "objects[3].when"
+    assert caught.value.rule.startswith("at line 2, column 6: ")
 
 
 def test_a_packet_gets_its_defaults_and_its_jobs_their_names() -> None:

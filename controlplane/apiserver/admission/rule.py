@@ -1,10 +1,11 @@
-"""What a Rule may say. Its expression is read when rules get their effect."""
+"""What a Rule may say. Its expression is compiled, so that what is stored can be asked by every replica."""
 
 from __future__ import annotations
 
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
+from controlplane.engine.rules.compile import compile_rule
 from controlplane.model.errors import Invalid
 from controlplane.model.rule import Effect, Rule
 
@@ -16,6 +17,10 @@ def admit(rule: Rule, _known: Catalogue, path: str = "") -> Rule:
         raise Invalid(at(path, "when"), "must be an expression")
     fields.text(rule.when, at(path, "when"), most=MAX_EXPRESSION)
     effect(rule.then or Effect(), at(path, "then"))
+    try:
+        compile_rule(rule)
+    except Invalid as refusal:
+        raise Invalid(at(path, refusal.field), refusal.rule) from None
     return rule
 
 

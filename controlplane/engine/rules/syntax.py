@@ -17,7 +17,10 @@ from controlplane.engine.rules.schema import FIELDS, MAPS, Path, kind_of
 _TYPE_URL: Final = "type.googleapis.com/cel.expr.CheckedExpr"
 # name: (number, type), where a type that is no message of this table is a scalar, and `*` says repeated.
 _TREE: Final[dict[str, dict[str, tuple[int, str]]]] = {
-    "CheckedExpr": {"expr": (4, "Expr"), "source_info": (5, "SourceInfo")},
+    "CheckedExpr": {
+        "reference_map": (2, "*Note"), "type_map": (3, "*Note"), "expr": (4, "Expr"), "source_info": (5, "SourceInfo"),
+    },
+    "Note": {"key": (1, "int64")},
     "SourceInfo": {"line_offsets": (3, "*int32"), "positions": (4, "*Position")},
     "Position": {"key": (1, "int64"), "value": (2, "int32")},
     "Expr": {
@@ -67,10 +70,15 @@ class Tree:
 
     def conjuncts(self) -> Iterator[tuple[bytes, frozenset[Path]]]:
         """Each part between the outermost `&&`, in order: serialised, and what it reads."""
+        references = {note.key: note for note in self._checked.reference_map}
+        types = {note.key: note for note in self._checked.type_map}
         for node in _operands(self._checked.expr):
-            part = _checked_class()()
-            part.CopyFrom(self._checked)
-            part.expr.CopyFrom(node)  # type: ignore[attr-defined]
+            # Only the notes on its own nodes: with all of them, many parts would cost their square.
+            ids = [part.id for part in _nodes(node)]
+            part: Any = _checked_class()()
+            part.expr.CopyFrom(node)
+            part.reference_map.extend(references[key] for key in ids if key in references)
+            part.type_map.extend(types[key] for key in ids if key in types)
             packed = any_pb2.Any(type_url=_TYPE_URL, value=part.SerializeToString())
             yield packed.SerializeToString(), _widest(path for path, _ in _reads(node, frozenset()))
 
@@ -90,6 +98,12 @@ def _operands(node: Any) -> Iterator[Any]:
             yield from _operands(part)
     else:
         yield node
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    yield node
+    for child, _ in _children(node, frozenset()):
+        yield from _nodes(child)
 
 
 def _widest(paths: Iterator[Path]) -> frozenset[Path]:
