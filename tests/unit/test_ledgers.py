@@ -123,7 +123,11 @@ def shape(ledgers: Ledgers) -> dict[str, Any]:
     """All that ledgers say, as plain values that stay as they are."""
     return {
         "orders": {identity: _shape_of(ledger) for identity, ledger in ledgers.orders.items()},
-        "targets": {name: (dict(ledger.used), set(ledger.fulfilments)) for name, ledger in ledgers.targets.items()},
+        "targets": {
+            name: (dict(ledger.used), set(ledger.fulfilments), dict(ledger.kinds), dict(ledger.failures))
+            for name, ledger in ledgers.targets.items()
+        },
+        "owners": ledgers.owners.frozen(),
         "poisoned": set(ledgers.poisoned),
         "open_orders": dict(ledgers.open_orders),
     }

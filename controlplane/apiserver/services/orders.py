@@ -13,6 +13,7 @@ from controlplane.apiserver.guard import Context, answered, streamed
 from controlplane.apiserver.listing import listed
 from controlplane.apiserver.reading import fresh
 from controlplane.apiserver.services.answers import warned
+from controlplane.apiserver.services.explaining import Explaining
 from controlplane.apiserver.services.requests import order_request
 from controlplane.apiserver.submission import Submissions, Submitted
 from controlplane.apiserver.views import tasks
@@ -28,10 +29,9 @@ from controlplane.wire.v1 import common_pb2, orders_pb2
 MAX_BATCH = 1000
 
 
-class Orders:
+class Orders(Explaining):
     def __init__(self, deps: ApiDependencies, submissions: Submissions, view: OrderView) -> None:
-        self._deps = deps
-        self._submissions = submissions
+        super().__init__(deps, submissions)
         self._view = view
         self._changes = Changes(deps)
 
