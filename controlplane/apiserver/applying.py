@@ -43,6 +43,7 @@ class Admitted:
     key: str
     revision: int
     path: str
+    warnings: list[Warning]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,7 @@ class Applying:
         if len(wishes) > MAX_OBJECTS:
             raise LimitExceeded(f"objects: must not be more than {MAX_OBJECTS}", field="objects")
         found = await admitted(self._deps.store, self._deps.cache, lambda known: self._admit(wishes, known))
-        warned = [
-            warning
-            for position, (wish, _) in enumerate(wishes)
-            for warning in warnings.of(wish, f"objects[{position}]")
-        ]
+        warned = [warning for one in found for warning in one.warnings]
         for _ in range(_TRIES):
             done, revision = await self._try(found)
             if revision:
@@ -80,26 +77,29 @@ class Applying:
         seen: dict[str, str] = {}
         for position, (wish, revision) in enumerate(wishes):
             path = f"objects[{position}]"
-            item, key = self._admit_one(wish, overlay, path)
+            item, key, warned = self._admit_one(wish, overlay, path)
             if key in seen:
                 raise Invalid(path, f"is the same object as {seen[key]}")
             seen[key] = path
-            found.append(Admitted(item, key, revision, path))
+            found.append(Admitted(item, key, revision, path, warned))
         return found
 
-    def _admit_one(self, wish: Wish, known: Catalogue, path: str) -> tuple[Named | Order | Settings, str]:
+    def _admit_one(
+        self, wish: Wish, known: Catalogue, path: str
+    ) -> tuple[Named | Order | Settings, str, list[Warning]]:
         if isinstance(wish, Settings):
-            return settings.admit(wish, path), keys.SETTINGS
+            return settings.admit(wish, path), keys.SETTINGS, []
         if isinstance(wish, Named):
             item = named.admit(wish, known, path)
-            return item, key_of(item)
+            return item, key_of(item), warnings.of(wish, path)
         try:
             if wish.id:
                 identity.check(wish.id)
-            order = self._submissions.prepare(wish, orders.digest_of(wish), known).order
+            prepared = self._submissions.prepare(wish, orders.digest_of(wish), known)
         except Refused as refusal:
             raise _below(refusal, path) from None
-        return order, keys.order(order.id)
+        warned = [Warning(f"{path}.{found.field}", found.message) for found in prepared.warnings]
+        return prepared.order, keys.order(prepared.order.id), warned
 
     async def _try(self, found: Sequence[Admitted]) -> tuple[list[Applied], int]:
         """One look and one transaction; revision 0 when what was looked at changed meanwhile."""

@@ -123,6 +123,7 @@ class Submissions:
         """The order as it would be stored, and the write that does it."""
         orders.check(request, known)
         resolution = self._resolution(request, known)
+        orders.agree(request, resolution)
         order = orders.build(
             request,
             resolution,
@@ -132,7 +133,7 @@ class Submissions:
         )
         key = keys.order(order.id)
         item = Item((transaction.absent(key),), (transaction.put(key, codec.encode(order)),), (transaction.get(key),))
-        return Prepared(order, item, warnings.of(request))
+        return Prepared(order, item, warnings.of(request) + orders.doubts(request, resolution, known))
 
     async def _prepared(self, request: OrderRequest, content: str) -> Prepared:
         if request.id:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission import catalogue, fields
+from controlplane.apiserver.admission import catalogue, contradictions, fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
 from controlplane.model.errors import Invalid, LimitExceeded
@@ -26,6 +26,7 @@ def admit(job: Job, known: Catalogue, path: str = "") -> Job:
     """The job with whole numbers as such. What it leaves open stays open until an order resolves it."""
     _what_to_run(job, path)
     _where_to_run(job, known, path)
+    contradictions.in_job(job, path)
     failure_policies(job.failure_policies, at(path, "failure_policies"))
     _work(job, path)
     fields.names(job.resources, at(path, "resources"))

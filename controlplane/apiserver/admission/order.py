@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.apiserver.admission import fields
+from controlplane.apiserver.admission import fields, gang
 from controlplane.apiserver.admission import job as jobs
 from controlplane.apiserver.admission.catalogue import Catalogue
-from controlplane.apiserver.admission.resolve import Resolution, digest
+from controlplane.apiserver.admission.resolve import FIELD, Resolution, digest
+from controlplane.apiserver.admission.warnings import Warning
 from controlplane.model import times
 from controlplane.model.errors import Invalid
 from controlplane.model.order import Order, OrderRequest
 from controlplane.model.packet import Packet
+from controlplane.model.target import Target
 
 DEFAULT_PRIORITY = 50
 DEFAULT_OWNER = "anonymous"
@@ -47,6 +49,29 @@ def check(request: OrderRequest, known: Catalogue) -> None:
     if request.orchestration is not None:
         fields.one_of(request.orchestration, ORCHESTRATIONS, "orchestration")
     jobs.failure_policies(request.failure_policies, "failure_policies")
+
+
+def agree(request: OrderRequest, resolution: Resolution) -> None:
+    """What the request and its packet say goes together."""
+    for where in resolution.where:
+        target = fields.target_of(request.target_policy or where.policy, "target_policy")
+        if target is not None and where.spread_tasks > 1:
+            rule = f"asks for {where.spread_tasks} tasks on different targets, but only {target!r} is allowed"
+            raise Invalid(f"{where.path}.spread", rule)
+    if resolution.gang_bytes:
+        gang.fits(resolution.gang_bytes, resolution.tasks_total, request.owner or DEFAULT_OWNER, FIELD)
+
+
+def doubts(request: OrderRequest, resolution: Resolution, known: Catalogue) -> list[Warning]:
+    """What is wrong by today's targets, which may change."""
+    found = []
+    for where in resolution.where:
+        name = fields.target_of(request.target_policy or where.policy, "target_policy")
+        target = known.find(Target, name) if name is not None and where.region else None
+        if target is not None and target.region != where.region:
+            message = f"only {target.name!r} is allowed, whose region is {target.region or 'not set'}"
+            found.append(Warning(f"{where.path}.region", message))
+    return found
 
 
 def priority(value: int, field: str = "priority") -> None:

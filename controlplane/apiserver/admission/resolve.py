@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission import catalogue
+from controlplane.apiserver.admission import catalogue, gang
 from controlplane.apiserver.admission import job as jobs
 from controlplane.apiserver.admission import packet as packets
 from controlplane.apiserver.admission.catalogue import Catalogue
@@ -23,14 +25,25 @@ MAX_FULFILMENTS = 100_000
 FIELD = "packet"
 
 
+class Where(NamedTuple):
+    """Where a job may run, as far as its order's target policy matters for that."""
+
+    path: str
+    policy: str
+    region: str
+    spread_tasks: int
+
+
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What every order of this packet shares, encoded once."""
+    """What every order of this packet shares, encoded once. `gang_bytes` is 0 for what is no gang."""
 
     packet: str
     raw: msgspec.Raw
     digest: str
     tasks_total: int
+    gang_bytes: int = 0
+    where: tuple[Where, ...] = ()
 
 
 def digest(raw: bytes) -> str:
@@ -48,11 +61,28 @@ def resolve(packet: Packet, known: Catalogue) -> Resolution:
         jobs.unique_limit(sum(name in unique for name in job.job.resources), f"{FIELD}.jobs[{position}].job.resources")
     whole = Resolved(jobs=resolved, resources=resources, gang=bool(packet.gang), pack=packet.pack or 1)
     _within_limits(whole)
+    if whole.gang:
+        gang.check(whole, FIELD)
     raw = msgspec.json.encode(whole)
     if len(raw) > MAX_BYTES:
         message = f"{FIELD}: with all that it names it must not be above {MAX_BYTES} bytes, but has {len(raw)}"
         raise LimitExceeded(message, field=FIELD)
-    return Resolution(packet.name, msgspec.Raw(raw), digest(raw), whole.task_count())
+    return Resolution(
+        packet=packet.name,
+        raw=msgspec.Raw(raw),
+        digest=digest(raw),
+        tasks_total=whole.task_count(),
+        gang_bytes=gang.size(whole) if whole.gang else 0,
+        where=tuple(_where(whole)),
+    )
+
+
+def _where(resolved: Resolved) -> Iterator[Where]:
+    for position, part in enumerate(resolved.jobs):
+        job = part.job
+        spread = part.count if job.spread == "order" else 0
+        if spread > 1 or job.region:
+            yield Where(f"{FIELD}.jobs[{position}].job", job.target_policy or "any", job.region, spread)
 
 
 def _job(part: PacketJob, packet: Packet, known: Catalogue, position: int) -> ResolvedJob:

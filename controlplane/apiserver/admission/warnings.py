@@ -11,33 +11,26 @@ import msgspec
 from controlplane.apiserver.admission.fields import at
 from controlplane.model.job import Job
 from controlplane.model.order import OrderRequest
-from controlplane.model.packet import Packet, PacketJob
-from controlplane.model.rule import Rule
+from controlplane.model.packet import Packet
 from controlplane.model.scalepolicy import ScalePolicy
 from controlplane.model.target import Target
 
 NO_EFFECT = "is stored, but has no effect yet"
+DEADLINE = "decides who is served first; nothing is failed at its deadline yet"
 
-_JOB = (
-    "constraints", "affinity", "anti_affinity", "spread", "region", "prefer", "exclusive", "class_", "hurt_by",
-    "preemptible", "failure_policies", "work", "min_chunk", "max_chunks",
-)  # fmt: skip
 WITHOUT_EFFECT: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
-    Job: _JOB,
-    Packet: ("gang", "pack"),
-    PacketJob: ("after",),
-    OrderRequest: ("deadline", "not_before", "orchestration", "preempts", "failure_policies"),
-    Target: ("region", "windows", "kubeconfig_secret", "drain"),
+    Job: ("failure_policies", "work", "min_chunk", "max_chunks"),
+    Packet: ("pack",),
+    OrderRequest: ("orchestration", "failure_policies"),
+    Target: ("kubeconfig_secret", "drain"),
 }
 # What these hold is what would happen without them.
 _SAME_AS_UNSET: Mapping[str, tuple[Any, ...]] = {
-    "spread": ("none",),
-    "gang": (False,),
     "pack": (1,),
     "orchestration": ("push",),
     "work": (0,),
 }
-_WHOLE_OBJECTS = (Rule, ScalePolicy)
+_WHOLE_OBJECTS = (ScalePolicy,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +48,11 @@ def of(item: msgspec.Struct, path: str = "") -> list[Warning]:
         value = getattr(item, name)
         if value and value not in _SAME_AS_UNSET.get(name, ()):
             found.append(Warning(at(path, name.rstrip("_")), NO_EFFECT))
+    if isinstance(item, OrderRequest) and item.deadline is not None:
+        found.append(Warning(at(path, "deadline"), DEADLINE))
     if isinstance(item, OrderRequest) and isinstance(item.packet, Packet):
         found += of(item.packet, at(path, "packet"))
     for position, part in enumerate(item.jobs if isinstance(item, Packet) else ()):
-        here = at(path, f"jobs[{position}]")
-        found += of(part, here)
         if isinstance(part.job, Job):
-            found += of(part.job, f"{here}.job")
+            found += of(part.job, at(path, f"jobs[{position}].job"))
     return found

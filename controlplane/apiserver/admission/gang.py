@@ -1,0 +1,104 @@
+"""What a gang may be: all of its tasks are placed in one transaction, so they must fit into one and into each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from controlplane.model.errors import Invalid, LimitExceeded
+from controlplane.model.fulfilment import Claim, Fulfilment, TaskRef, TaskSpec, Traits
+from controlplane.model.job import Job
+from controlplane.model.order import Resolved, ResolvedJob
+
+MAX_OPERATIONS = 2000
+MAX_BYTES = 1 << 20
+# Every claim is compared, and a transaction takes no more compares than this beside the leader's own.
+MAX_CLAIMS = 100
+
+# The longest that they get.
+_IDENTITY, _TARGET, _NUMBER, _TIME = "0" * 26, "x" * 63, 10**9, "2026-01-01T00:00:00.000Z"
+_DESIRED = len(f"/controlplane/desired/{_TARGET}/{_IDENTITY}") + 16
+_CLAIMS = len("/controlplane/claims/") + 48
+
+
+def check(resolved: Resolved, path: str) -> None:
+    """Whatever its order says; how many bytes the tasks take is told by `size`."""
+    field = f"{path}.gang"
+    unique = {resource.name for resource in resolved.resources if resource.unique}
+    _held_once(resolved, unique, path)
+    tasks, claims = resolved.task_count(), len(unique)
+    if tasks + claims > MAX_OPERATIONS:
+        what = f"{tasks} tasks and {claims} unique resources"
+        raise LimitExceeded(f"{field}: must not be more than {MAX_OPERATIONS} together, but has {what}", field=field)
+    if claims > MAX_CLAIMS:
+        raise LimitExceeded(f"{field}: must not need more than {MAX_CLAIMS} unique resources", field=field)
+
+
+def _held_once(resolved: Resolved, unique: set[str], path: str) -> None:
+    # Jobs that wait for others are placed after them, and may hold the same in turn.
+    in_turn = any(job.after for job in resolved.jobs)
+    holders: Counter[str] = Counter(name for job in resolved.jobs for name in job.job.resources)
+    for position, job in enumerate(resolved.jobs):
+        for name in job.job.resources:
+            if name in unique and (job.count > 1 or (holders[name] > 1 and not in_turn)):
+                rule = f"two tasks of a gang need {name!r}, which only one of them could hold"
+                raise Invalid(f"{path}.jobs[{position}].job.resources", rule)
+
+
+def size(resolved: Resolved) -> int:
+    """At most how many bytes one transaction needs for all of its fulfilments and claims, their owner's name apart."""
+    unique = {resource.name for resource in resolved.resources if resource.unique}
+    return sum(_size_of(job, resolved, unique) for job in resolved.jobs)
+
+
+def fits(bytes_: int, tasks: int, owner: str, path: str) -> None:
+    total = bytes_ + tasks * (len(msgspec.json.encode(owner)) + len(',"owner":'))
+    if total > MAX_BYTES:
+        field = f"{path}.gang"
+        message = f"{field}: its fulfilments must not be above {MAX_BYTES} bytes together, but may have {total}"
+        raise LimitExceeded(message, field=field)
+
+
+def _size_of(resolved: ResolvedJob, whole: Resolved, unique: set[str]) -> int:
+    job = resolved.job
+    holds = tuple(name for name in job.resources if name in unique)
+    claims = sum(_CLAIMS + 2 * len(name) + len(msgspec.json.encode(_claim(name))) for name in holds)
+    return resolved.count * (
+        _DESIRED + len(msgspec.json.encode(_fulfilment(job, whole, holds, resolved.count))) + claims
+    )
+
+
+def _fulfilment(job: Job, whole: Resolved, holds: tuple[str, ...], index: int) -> Fulfilment:
+    handed = {resource.key: resource.value for resource in whole.resources if resource.name in job.resources}
+    spec = TaskSpec(
+        command=job.command,
+        image=job.image,
+        environment={**job.env, **handed},
+        requests=job.requests or {},
+        time_limit=job.time_limit,
+    )
+    traits = Traits(
+        labels=job.labels,
+        class_=job.class_,
+        exclusive=job.exclusive,
+        preemptible=job.preemptible,
+        anti_affinity=job.anti_affinity,
+    )
+    return Fulfilment(
+        id=_IDENTITY,
+        epoch=_NUMBER,
+        cycle=_NUMBER,
+        order=_IDENTITY,
+        target=_TARGET,
+        tasks=(TaskRef(job=job.name, index=index, attempt=9),),
+        jobs={job.name: spec},
+        requests=job.requests or {},
+        holds=holds,
+        traits=traits if traits != Traits() else None,
+        created=_TIME,
+    )
+
+
+def _claim(name: str) -> Claim:
+    return Claim(resource=name, fulfilment=_IDENTITY, order=_IDENTITY, target=_TARGET, epoch=_NUMBER)
