@@ -8,6 +8,8 @@ import pytest
 
 from controlplane.apiserver.admission import gang, named, order
 from controlplane.apiserver.admission.resolve import Resolution, resolve
+from controlplane.engine.decide import Placement
+from controlplane.engine.signature import signature_of
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.job import Constraint, Constraints, Job
 from controlplane.model.object import Named
@@ -16,6 +18,10 @@ from controlplane.model.packet import Packet, PacketJob
 from controlplane.model.resource import Resource
 from controlplane.model.settings import Settings
 from controlplane.model.target import Target
+from controlplane.scheduler.binder import Binder, Stamp
+from controlplane.store import keys, transaction
+from tests.builders import NOW, an_identity
+from tests.picture import Told
 
 N = TypeVar("N", bound=Named)
 
@@ -199,3 +205,26 @@ def test_jobs_of_a_gang_that_wait_for_each_other_may_hold_the_same_in_turn() -> 
 
 def test_a_gang_that_is_larger_than_any_target_is_admitted() -> None:
     a_gang(PacketJob(job=Job(requests={"cpu": 10**9}), count=100))
+
+
+def test_the_largest_gang_that_is_admitted_fits_into_one_transaction() -> None:
+    labels = {"team": "film", "kind": "heavy"}
+    known = Known(*(Resource(name=f"u{number}", key="U", value="1", unique=True) for number in range(16)))
+    held = PacketJob(job=Job(resources=tuple(f"u{number}" for number in range(16)), labels=labels, exclusive=True))
+    plain = Job(command=("render", "x" * 60), labels=labels, class_="c", requests={"cpu": 0.5}, preemptible=True)
+    packet = Packet(jobs=(held, PacketJob(job=plain, count=1400)), gang=True)
+    request = OrderRequest(packet=packet, owner="a" * 40)
+    resolution = resolve(packet, known)
+    order.agree(request, resolution)
+    stored = order.build(request, resolution, identity=an_identity(), now=NOW, content="")
+    told = Told()
+    told.write({keys.order(stored.id): stored})
+    ledger = told.ledgers.orders[stored.id]
+    placements = [
+        Placement(stored.id, part.job.name, "x" * 63, part.count, signature_of(ledger, part.job), gang=True)
+        for part in ledger.resolved.jobs
+    ]
+    (item,) = Binder(told.ledgers, an_identity).items(placements, Stamp(10**9, 10**9, NOW))
+    assert len(transaction.nested([item], transaction.Fence("/controlplane/election/1", 1, 1))) > 0
+    told_size = resolution.gang_bytes + 1401 * 60
+    assert item.size() <= told_size <= 1.1 * item.size()
