@@ -66,7 +66,9 @@ def _value(key: str, value: Any) -> str:
     if key in ("requests", "capacity", "used", "free", "stats"):
         return tables.quantities(value)
     if isinstance(value, dict):
-        return ", ".join(f"{name}={_value(name, part)}" for name, part in value.items() if part not in (None, "", []))
+        return ", ".join(
+            f"{name}={_value(name, part)}" for name, part in value.items() if part not in (None, "", [], {})
+        )
     if isinstance(value, list):
         separator = " " if key == "command" else ", "
         return separator.join(_value(key, part) for part in value)

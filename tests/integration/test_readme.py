@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TOUR = re.compile(r"<!-- tour -->(.*)<!-- /tour -->", re.DOTALL)
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+LEFT_BEHIND = ("film.yaml", "big.yaml", "giant.yaml", "run.out", "run.err")
 MARK = "--- end of command, exit code "
 _CHECKER = doctest.OutputChecker()
 
@@ -53,7 +54,7 @@ def shell(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         "COLUMNS": "200",
         "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}",
     }
-    for name in ("film.yaml", "run.out", "run.err"):
+    for name in LEFT_BEHIND:
         assert not (ROOT / name).exists(), f"{name} is in the way of the tour"
     bash = subprocess.Popen(
         ["bash"], cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -69,7 +70,7 @@ def shell(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         bash.stdin.close()
         bash.stdout.close()
         subprocess.run(["controlplane", "down"], env=environment, check=False, capture_output=True)
-        for name in ("film.yaml", "run.out", "run.err"):
+        for name in LEFT_BEHIND:
             (ROOT / name).unlink(missing_ok=True)
 
 
