@@ -7,12 +7,14 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.engine.world import Signature
-from controlplane.scheduler.backlog import Backlog
+from controlplane.engine.backlog import Backlog
+from controlplane.engine.rules.book import Book
+from controlplane.engine.signature import Signature
 from controlplane.store import keys
-from tests.builders import NOW, OrderBuilder, a_fulfilment, an_order
+from tests.builders import A_MOMENT, OrderBuilder, a_fulfilment, an_order
 from tests.picture import Told
 
+NO_RULES = Book.of(())
 Line = tuple[int, Signature, int, tuple[tuple[str, str, int], ...]]
 
 
@@ -30,7 +32,7 @@ def lines(backlog: Backlog) -> set[Line]:
 
 def fresh(told: Told) -> Backlog:
     backlog = Backlog(told.ledgers)
-    backlog.update(told.ledgers.orders, NOW)
+    backlog.update(told.ledgers.orders, A_MOMENT, NO_RULES)
     return backlog
 
 
@@ -88,6 +90,6 @@ def test_following_changes_leads_to_the_same_queues_as_looking_anew(data: st.Dat
         else:
             told.write({keys.order(builder.identity): builder.build()})
         if data.draw(st.booleans()):
-            backlog.update(touched_orders, NOW)
+            backlog.update(touched_orders, A_MOMENT, NO_RULES)
             touched_orders.clear()
             assert lines(backlog) == lines(fresh(told))

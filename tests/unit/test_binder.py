@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from controlplane.engine.decide import Placement
-from controlplane.engine.world import signature_of
+from controlplane.engine.signature import signature_of
 from controlplane.model.fulfilment import Claim, Fulfilment
 from controlplane.model.order import Order
 from controlplane.scheduler.binder import Binder, Stamp

@@ -4,40 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
+from random import Random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.engine.decide import Decision, Group, Placement, Queue, decide
-from controlplane.engine.world import Signature, TargetRow, World
+from controlplane.engine.decide import Decision, Placement, decide
+from controlplane.engine.signature import Signature
+from controlplane.engine.world import TargetRow, World
+from controlplane.model.settings import Settings
 from tests.builders import a_row, a_signature, a_world
+from tests.waiting import Waiting, queues
 
 PLENTY = 1_000_000
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """Tasks of one job of one order; orders with smaller names are older."""
-
-    priority: int
-    order: str
-    job: str
-    count: int
-    signature: Signature
-
-    def goes_before(self, priority: int, order: str) -> bool:
-        return (-self.priority, self.order) < (-priority, order)
-
-
-def queues(waiting: Iterable[Waiting]) -> list[Queue]:
-    lines: dict[tuple[int, Signature], list[Group]] = {}
-    for one in sorted(waiting, key=lambda one: (one.order, one.job)):
-        lines.setdefault((one.priority, one.signature), []).append(Group(one.order, one.job, one.count))
-    return [
-        Queue(priority, signature, groups, sum(group.count for group in groups))
-        for (priority, signature), groups in lines.items()
-    ]
+def of(**said: Any) -> Settings:
+    """Settings in which nobody's room is kept, so that whatever fits goes."""
+    return Settings(reservations=0, **said)
 
 
 ROWS = st.lists(
@@ -66,14 +52,13 @@ SIGNATURES = st.builds(
     st.sampled_from([(), (), ("process",)]),
     st.sets(st.sampled_from(["x", "y"])) | st.just(set()),
 )
-WORLDS = st.builds(lambda rows, held: a_world(*rows, held=tuple(held)), ROWS, st.sets(st.sampled_from(["x", "z"])))
 
 
 @st.composite
 def backlogs(draw: st.DrawFn) -> list[Waiting]:
     pool = draw(st.lists(SIGNATURES, min_size=1, max_size=3))
     return [
-        Waiting(priority, f"o{at:02d}", f"j{job}", draw(st.integers(1, 5)), draw(st.sampled_from(pool)))
+        Waiting(priority, f"o{at:02d}", f"j{job}", draw(st.integers(1, 5)), draw(st.sampled_from(pool)), position=job)
         for at in range(draw(st.integers(0, 6)))
         for priority in (draw(st.integers(1, 3)),)
         for job in range(draw(st.integers(1, 2)))
@@ -81,6 +66,16 @@ def backlogs(draw: st.DrawFn) -> list[Waiting]:
 
 
 BUDGETS = st.integers(0, 6) | st.just(PLENTY)
+WORLDS = st.builds(
+    lambda rows, held, budget: a_world(*rows, held=tuple(held), settings=of(cycle_budget=budget)),
+    ROWS,
+    st.sets(st.sampled_from(["x", "z"])),
+    BUDGETS,
+)
+
+
+def with_budget(world: World, budget: int) -> World:
+    return replace(world, settings=of(cycle_budget=budget))
 
 
 def placed_on(row: TargetRow, placements: Iterable[Placement]) -> tuple[Counter[str], int]:
@@ -99,7 +94,7 @@ def takes(row: TargetRow, signature: Signature, others: list[Placement]) -> bool
     """Whether the target takes one such task beside the others."""
     if not row.ready or signature.policy not in ("any", f"strict:{row.name}"):
         return False
-    if signature.drivers and row.driver not in signature.drivers:
+    if signature.drivers and row.facts.driver not in signature.drivers:
         return False
     used, slots = placed_on(row, others)
     if row.slots is not None and slots >= row.slots:
@@ -115,9 +110,9 @@ def placed_of(decision: Decision) -> Counter[tuple[str, str]]:
 
 
 @settings(deadline=None)
-@given(WORLDS, backlogs(), BUDGETS)
-def test_no_target_ever_gets_more_than_it_has_and_takes(world: World, waiting: list[Waiting], budget: int) -> None:
-    decision = decide(world, queues(waiting), budget)
+@given(WORLDS, backlogs())
+def test_no_target_ever_gets_more_than_it_has_and_takes(world: World, waiting: list[Waiting]) -> None:
+    decision = decide(world, queues(waiting))
     for row in world.targets:
         used, slots = placed_on(row, decision.placements)
         assert all(used[name] <= row.free.get(name, 0) for name in used if used[name])
@@ -128,17 +123,15 @@ def test_no_target_ever_gets_more_than_it_has_and_takes(world: World, waiting: l
 
 
 @settings(deadline=None)
-@given(WORLDS, backlogs(), BUDGETS)
-def test_nothing_that_goes_before_waits_for_room_that_another_got(
-    world: World, waiting: list[Waiting], budget: int
-) -> None:
-    decision = decide(world, queues(waiting), budget)
-    priorities = {(one.order, one.job): one.priority for one in waiting}
+@given(WORLDS, backlogs())
+def test_nothing_that_goes_before_waits_for_room_that_another_got(world: World, waiting: list[Waiting]) -> None:
+    decision = decide(world, queues(waiting))
+    served = {(one.order, one.job): (-one.priority, one.rank) for one in waiting}
     counts = placed_of(decision)
     for one in waiting:
         if counts[one.order, one.job] == one.count:
             continue
-        kept = [p for p in decision.placements if not one.goes_before(priorities[p.order, p.job], p.order)]
+        kept = [p for p in decision.placements if served[p.order, p.job] <= served[one.order, one.job]]
         if len(kept) == len(decision.placements):
             continue
         if any(name in world.held or any(name in p.signature.unique for p in kept) for name in one.signature.unique):
@@ -149,7 +142,7 @@ def test_nothing_that_goes_before_waits_for_room_that_another_got(
 @settings(deadline=None)
 @given(WORLDS, backlogs())
 def test_with_budget_left_nothing_waits_that_still_fits(world: World, waiting: list[Waiting]) -> None:
-    decision = decide(world, queues(waiting), PLENTY)
+    decision = decide(with_budget(world, PLENTY), queues(waiting))
     counts = placed_of(decision)
     held = {*world.held, *(name for p in decision.placements for name in p.signature.unique)}
     for one in waiting:
@@ -158,12 +151,10 @@ def test_with_budget_left_nothing_waits_that_still_fits(world: World, waiting: l
 
 
 @settings(deadline=None)
-@given(WORLDS, backlogs(), BUDGETS)
-def test_a_unique_resource_is_given_out_once_and_only_while_it_is_free(
-    world: World, waiting: list[Waiting], budget: int
-) -> None:
+@given(WORLDS, backlogs())
+def test_a_unique_resource_is_given_out_once_and_only_while_it_is_free(world: World, waiting: list[Waiting]) -> None:
     given_out: Counter[str] = Counter()
-    for placement in decide(world, queues(waiting), budget).placements:
+    for placement in decide(world, queues(waiting)).placements:
         for name in placement.signature.unique:
             given_out[name] += placement.count
     assert all(count == 1 for count in given_out.values())
@@ -171,14 +162,12 @@ def test_a_unique_resource_is_given_out_once_and_only_while_it_is_free(
 
 
 @settings(deadline=None)
-@given(WORLDS, backlogs(), BUDGETS)
-def test_every_task_is_placed_or_refused_with_a_reason_and_none_twice(
-    world: World, waiting: list[Waiting], budget: int
-) -> None:
-    decision = decide(world, queues(waiting), budget)
+@given(WORLDS, backlogs())
+def test_every_task_is_placed_or_refused_with_a_reason_and_none_twice(world: World, waiting: list[Waiting]) -> None:
+    decision = decide(world, queues(waiting))
     assert decision.considered == sum(one.count for one in waiting)
     assert decision.placed() + sum(decision.refused.values()) == decision.considered
-    assert decision.placed() <= budget
+    assert decision.placed() <= world.settings.cycle_budget
     assert all(reason and count > 0 for reason, count in decision.refused.items())
     counts = placed_of(decision)
     wanted = {(one.order, one.job): one.count for one in waiting}
@@ -186,16 +175,16 @@ def test_every_task_is_placed_or_refused_with_a_reason_and_none_twice(
 
 
 @settings(deadline=None)
-@given(WORLDS, backlogs(), BUDGETS, st.randoms(use_true_random=False))
+@given(WORLDS, backlogs(), st.randoms(use_true_random=False))
 def test_the_same_world_gives_the_same_decision_in_whatever_order_queues_come(
-    world: World, waiting: list[Waiting], budget: int, random: st.DataObject
+    world: World, waiting: list[Waiting], random: Random
 ) -> None:
-    first = decide(world, queues(waiting), budget)
-    again = decide(world, queues(waiting), budget)
+    first = decide(world, queues(waiting))
+    again = decide(world, queues(waiting))
     assert first.digest() == again.digest()
     shuffled = queues(waiting)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert decide(world, shuffled, budget).digest() == first.digest()
+    random.shuffle(shuffled)
+    assert decide(world, shuffled).digest() == first.digest()
 
 
 @settings(deadline=None)
@@ -204,7 +193,7 @@ def test_of_tasks_of_one_size_each_group_gets_what_a_task_by_task_chooser_gives_
     rows: tuple[TargetRow, ...], waiting: list[Waiting], budget: int
 ) -> None:
     """Task by task: the first in line takes the target with the most room, until nothing fits or is left to spend."""
-    same = [Waiting(w.priority, w.order, w.job, w.count, a_signature(cpu=2, memory=1)) for w in waiting]
+    same = [replace(one, signature=a_signature(cpu=2, memory=1)) for one in waiting]
     expected: Counter[tuple[str, str]] = Counter()
     placements: list[Placement] = []
     for one in sorted(same, key=lambda one: (-one.priority, one.order, one.job)):
@@ -213,30 +202,30 @@ def test_of_tasks_of_one_size_each_group_gets_what_a_task_by_task_chooser_gives_
             if fitting and len(placements) < budget:
                 placements.append(Placement(one.order, one.job, fitting[0].name, 1, one.signature))
                 expected[one.order, one.job] += 1
-    assert placed_of(decide(a_world(*rows), queues(same), budget)) == expected
+    assert placed_of(decide(a_world(*rows, settings=of(cycle_budget=budget)), queues(same))) == expected
 
 
-def test_a_group_is_spread_over_the_roomiest_targets() -> None:
-    world = a_world(a_row("small", cpu=2), a_row("big", cpu=10), a_row("other", cpu=10))
-    waiting = [Waiting(50, "o", "j", 6, a_signature(cpu=1))]
-    placements = decide(world, queues(waiting), PLENTY).placements
-    assert {placement.target for placement in placements} == {"big", "other"}
+def test_a_group_is_laid_evenly_over_the_targets_that_take_it() -> None:
+    world = a_world(a_row("small", cpu=1), a_row("big", cpu=10), a_row("other", cpu=10), a_row("tiny", cpu=0.5))
+    waiting = [Waiting(50, "o", "j", 7, a_signature(cpu=1))]
+    placements = decide(world, queues(waiting)).placements
+    assert {placement.target: placement.count for placement in placements} == {"small": 1, "big": 3, "other": 3}
 
 
 def test_a_higher_priority_takes_the_last_room() -> None:
     waiting = [Waiting(10, "o1", "j", 1, a_signature(cpu=1)), Waiting(90, "o2", "j", 1, a_signature(cpu=1))]
-    decision = decide(a_world(a_row("t", cpu=1)), queues(waiting), PLENTY)
+    decision = decide(a_world(a_row("t", cpu=1)), queues(waiting))
     assert placed_of(decision) == {("o2", "j"): 1}
     assert decision.refused == {"InsufficientCapacity": 1}
 
 
 def test_fractions_fill_a_target_exactly() -> None:
     waiting = [Waiting(50, "o", "j", 20, a_signature(cpu=0.1))]
-    assert decide(a_world(a_row("t", cpu=1)), queues(waiting), PLENTY).placed() == 10
+    assert decide(a_world(a_row("t", cpu=1)), queues(waiting)).placed() == 10
 
 
 def test_what_is_left_when_the_budget_is_spent_is_queued() -> None:
     waiting = [Waiting(50, "o1", "j", 5, a_signature(cpu=1)), Waiting(40, "o2", "j", 2, a_signature(cpu=1))]
-    decision = decide(a_world(a_row("t", cpu=100)), queues(waiting), 3)
+    decision = decide(a_world(a_row("t", cpu=100), settings=of(cycle_budget=3)), queues(waiting))
     assert placed_of(decision) == {("o1", "j"): 3}
     assert decision.refused == {"Queued": 4}

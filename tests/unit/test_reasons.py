@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from controlplane.engine import reasons
-from controlplane.engine.world import look
+from controlplane.engine.room import Room
+from controlplane.engine.world import Lookout
 from controlplane.model.order import Reason
 from controlplane.model.target import TargetStatus
 from controlplane.store import keys
-from tests.builders import NOW, OrderBuilder, a_fulfilment, a_session, a_target, an_order
+from tests.builders import A_MOMENT, NOW, OrderBuilder, a_fulfilment, a_session, a_target, an_order
 from tests.picture import Told
 
 LATER = "2026-01-01T00:01:00.000Z"
@@ -21,7 +22,7 @@ def why(told: Told, builder: OrderBuilder) -> dict[str, int]:
 
 def told_reasons(told: Told, order: str) -> dict[str, int]:
     ledger = told.ledgers.orders[order]
-    found = reasons.of_order(look(told.ledgers), ledger, NOW)
+    found = reasons.of_order(Room(Lookout(told.ledgers).look(A_MOMENT)), ledger, NOW)
     assert all(isinstance(reason, Reason) for reason in found)
     return {reason.reason: reason.count for reason in found}
 

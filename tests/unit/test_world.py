@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.engine.world import TargetRow, look
+from controlplane.engine.world import Lookout, TargetRow
 from controlplane.model.target import Target, TargetStatus
 from controlplane.store import keys
-from tests.builders import a_fulfilment, a_session, a_target
+from tests.builders import A_MOMENT, a_fulfilment, a_session, a_target
 from tests.picture import Content, Told
 
 
@@ -23,7 +23,7 @@ def row(**contents: Content) -> TargetRow | None:
     told.write({places[name]: content for name, content in {**standard, **contents}.items() if content is not None})
     placed = a_fulfilment("01ARYZ6S41TSV4RRFFQ69G5FAV").task(0).requesting(cpu=0.1)
     told.write({keys.desired("t1", placed.identity): placed.build()})
-    return next(iter(look(told.ledgers).targets), None)
+    return next(iter(Lookout(told.ledgers).look(A_MOMENT).targets), None)
 
 
 def test_room_is_the_smaller_of_configured_and_reported_less_what_is_placed() -> None:
@@ -67,4 +67,4 @@ def test_a_target_with_an_amount_that_is_none_is_stepped_over(contents: dict[str
 def test_a_poisoned_claim_still_holds_its_resource() -> None:
     told = Told()
     told.write({keys.claim("licence"): b"poison"})
-    assert "licence" in look(told.ledgers).held
+    assert "licence" in Lookout(told.ledgers).look(A_MOMENT).held

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.engine import verdict
-from controlplane.engine.world import Signature, TargetRow, World
+from controlplane.engine import words
+from controlplane.engine.room import Room
+from controlplane.engine.signature import Signature
+from controlplane.engine.verdicts import FITS, codes_of, reason_of
+from controlplane.engine.world import TargetRow, World
 from tests.builders import a_row, a_signature, a_world
 
 
@@ -26,7 +29,8 @@ from tests.builders import a_row, a_signature, a_world
     ],
 )
 def test_a_target_says_why_it_does_not_take_a_task(signature: Signature, row: TargetRow, refusal: str | None) -> None:
-    assert verdict.refusal(signature, row) == refusal
+    (code,) = codes_of(Room(a_world(row)), signature).tolist()
+    assert (None if code == FITS else words.FILTERS[code]) == refusal
 
 
 @pytest.mark.parametrize(
@@ -38,15 +42,21 @@ def test_a_target_says_why_it_does_not_take_a_task(signature: Signature, row: Ta
         (a_world(a_row("t", slots=0, cpu=4), a_row("u", cpu=1)), "TargetFull"),
         (a_world(a_row("t", cpu=4), a_row("u", cpu=1)), "Queued"),
         (a_world(a_row("t", cpu=4), held=("x",)), "ResourceHeld"),
-        (a_world(held=("x",)), "ResourceHeld"),
+        (a_world(held=("x",)), "NoTargets"),
     ],
 )
 def test_the_reason_of_a_group_is_the_nearest_miss(world: World, reason: str) -> None:
-    assert verdict.reason(a_signature(cpu=2, unique=("x",)), world) == reason
+    assert reason_of(Room(world), a_signature(cpu=2, unique=("x",)), "somebody") == reason
 
 
-def test_room_is_bounded_by_the_scarcest_quantity_and_by_slots() -> None:
-    signature = a_signature(cpu=1, memory=2)
-    assert verdict.room(signature, {"cpu": 10, "memory": 7}, None) == 3
-    assert verdict.room(signature, {"cpu": 10, "memory": 7}, 2) == 2
-    assert verdict.room(signature, {"cpu": 10}, None) == 0
+@pytest.mark.parametrize(
+    ("row", "takes"),
+    [
+        (a_row("t", cpu=10, memory=7), [3]),
+        (a_row("t", slots=2, cpu=10, memory=7), [2]),
+        (a_row("t", cpu=10), []),
+    ],
+)
+def test_room_is_bounded_by_the_scarcest_quantity_and_by_slots(row: TargetRow, takes: list[int]) -> None:
+    _, fits = Room(a_world(row)).open_rows(a_signature(cpu=1, memory=2))
+    assert fits.tolist() == takes
