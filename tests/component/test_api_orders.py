@@ -11,7 +11,7 @@ from controlplane.model import errors
 from controlplane.model.order import Counts, OrderStatus
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item
-from controlplane.wire.v1 import common_pb2, orders_pb2, packets_pb2
+from controlplane.wire.v1 import cluster_pb2, common_pb2, orders_pb2, packets_pb2, targets_pb2
 from tests.component.api_stage import Api, an_api, an_order, mint, refusal
 from tests.etcd import Etcd, running_etcd
 
@@ -27,6 +27,12 @@ async def api(shared: Etcd) -> AsyncIterator[Api]:
     shared.etcdctl("del", "--prefix", "/controlplane/")
     async with an_api(shared.endpoint) as started:
         yield started
+
+
+def a_gang(order: orders_pb2.Order, *arguments: str) -> orders_pb2.Order:
+    order.packet.object.gang = True
+    order.packet.object.jobs[0].job.object.command.extend(arguments)
+    return order
 
 
 async def finish(api: Api, identity: str, phase: str) -> None:
@@ -111,6 +117,8 @@ async def test_an_unknown_identity_older_than_the_clean_up_time_is_refused(api: 
         (an_order(identity="short"), errors.Invalid, "id"),
         (an_order(cancel=True), errors.Invalid, "cancel"),
         (orders_pb2.Order(), errors.Invalid, "packet"),
+        (a_gang(an_order(count=2001)), errors.LimitExceeded, "packet.gang"),
+        (a_gang(an_order(count=400), "x" * 3000), errors.LimitExceeded, "packet.gang"),
     ],
 )
 async def test_a_bad_order_is_refused_by_its_field_and_changes_nothing(
@@ -121,6 +129,16 @@ async def test_a_bad_order_is_refused_by_its_field_and_changes_nothing(
     assert type(error) is kind
     assert error.field == field
     assert await api.store.revision() == before
+
+
+async def test_a_region_that_the_only_target_allowed_is_not_in_is_accepted_with_a_warning(api: Api) -> None:
+    await api.targets.Create(targets_pb2.Target(name="us-1", region="us"))
+    order = an_order(target_policy="strict:us-1")
+    order.packet.object.jobs[0].job.object.region = "eu"
+    answer = await api.orders.Submit(order)
+    assert [warning.field for warning in answer.warnings] == ["packet.jobs[0].job.region"]
+    applied = await api.cluster.Apply(cluster_pb2.ApplyRequest(objects=[cluster_pb2.Object(order=order)]))
+    assert [warning.field for warning in applied.warnings] == ["objects[0].packet.jobs[0].job.region"]
 
 
 async def test_a_batch_gives_each_order_its_own_result(api: Api) -> None:

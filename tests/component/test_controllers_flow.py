@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
+import msgspec
 import pytest
 
 from controlplane.aio.clock import SystemClock
 from controlplane.aio.failpoint import Failpoints
 from controlplane.controller_manager import controllers
+from controlplane.model import times
 from controlplane.model.errors import Deposed
 from controlplane.model.fulfilment import Claim, Ended, Fulfilment
 from controlplane.model.leadership import Cycle
-from controlplane.model.order import Order
+from controlplane.model.order import Counts, Order, OrderStatus
 from controlplane.model.settings import Settings
 from controlplane.model.target import TargetStatus
 from controlplane.scheduler.cycle import Scheduler
@@ -144,6 +147,51 @@ async def test_a_failed_task_fails_its_order_and_a_lost_one_is_tried_again(stage
     (first,) = await stage.is_placed(lost)
     await stage.report(first, "Failed", reason="Lost")
     await stage.until(lambda: [one.tasks[0].attempt for one in stage.placed(lost)] == [2])
+
+
+async def test_a_job_begins_when_those_it_waits_for_succeeded(stage: Stage) -> None:
+    await stage.join("t1", cpu=8)
+    order = await stage.submit(an_order().of(2).jobs(cpu=1).after("job-0").jobs(cpu=1))
+    first, second = await stage.is_placed(order, 2)
+    await stage.report(first, "Succeeded")
+    await stage.until(lambda: stage.placed(order) == [second])
+    await stage.report(second, "Succeeded")
+    await stage.until(lambda: [one.tasks[0].job for one in stage.placed(order)] == ["job-1"] * 2)
+    for one in stage.placed(order):
+        await stage.report(one, "Succeeded")
+    await stage.is_in(order, "Succeeded")
+
+
+async def test_an_order_ends_as_failed_when_all_that_is_left_waits_for_a_failed_job(stage: Stage) -> None:
+    await stage.join("t1", cpu=8)
+    order = await stage.submit(an_order().jobs(cpu=1).after("job-0").jobs(cpu=1).after("job-1").of(3).jobs(cpu=1))
+    (one,) = await stage.is_placed(order)
+    await stage.report(one, "Failed", reason="ExitCode")
+    await stage.is_in(order, "Failed")
+    status = stage.read(OrderStatus, "status/orders", order)
+    assert status is not None
+    assert status.counts == Counts(failed=1, cancelled=4)
+
+
+async def test_an_order_is_placed_by_itself_when_its_time_has_come(stage: Stage) -> None:
+    await stage.join("t1", cpu=8)
+    moment = times.show(SystemClock().wall() + timedelta(seconds=0.5))
+    order = await stage.submit(an_order().jobs(cpu=1).not_before(moment))
+    (one,) = await stage.is_placed(order)
+    assert one.created >= moment
+
+
+async def test_what_was_preempted_is_tried_again_whatever_its_joblet_says(stage: Stage) -> None:
+    await stage.join("t1", cpu=1)
+    order = await stage.submit(an_order().jobs(cpu=1))
+    (one,) = await stage.is_placed(order)
+    wanted = msgspec.structs.replace(one, want="stop", reason="Preempted")
+    await stage.write({keys.desired("t1", one.id): wanted})
+    await stage.report(one, "Cancelled", reason="Cancelled")
+    await stage.until(lambda: [placed.tasks[0].attempt for placed in stage.placed(order)] == [2])
+    assert [(task.decision, task.reason) for end in stage.ended(order) for task in end.tasks] == [
+        ("retry", "Preempted")
+    ]
 
 
 async def test_the_work_of_a_target_whose_joblet_is_gone_goes_to_another(stage: Stage) -> None:
