@@ -16,10 +16,27 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-_LOOK_AHEAD = 256
+_LOOK_AHEAD = 128
 # So many writes within the gathering time are a load, and so many of them are worth a group of their own.
 _LOAD = 5
 _MANY = 16
+
+
+class _Caller(Generic[R]):
+    """Who waits for one or for many items: one future for all of them, done when the last has its result."""
+
+    __slots__ = ("done", "left", "results")
+
+    def __init__(self, count: int) -> None:
+        self.results: list[R | Exception | None] = [None] * count
+        self.left = count
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def land(self, at: int, result: R | Exception) -> None:
+        self.results[at] = result
+        self.left -= 1
+        if not self.left and not self.done.done():
+            self.done.set_result(None)
 
 
 class GroupCommit(Generic[T, R]):
@@ -39,7 +56,7 @@ class GroupCommit(Generic[T, R]):
         self._gather_seconds = gather_seconds
         self._in_flight = in_flight
         self._full = full
-        self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
+        self._waiting: deque[tuple[T, _Caller[R], int]] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
@@ -48,28 +65,34 @@ class GroupCommit(Generic[T, R]):
 
     async def submit(self, item: T) -> R:
         """The item's result, or the error of the group it travelled in. Cancelling the caller does not recall it."""
-        return await self.enqueue(item)
+        (result,) = await self.submit_all([item])
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-    def enqueue(self, item: T) -> asyncio.Future[R]:
-        """Like `submit`, for callers with many items: a future costs less than a task."""
+    async def submit_all(self, items: Sequence[T]) -> list[R | Exception]:
+        """The result of each, or the error of the group it travelled in; they need not travel together."""
+        if not items:
+            return []
+        caller: _Caller[R] = _Caller(len(items))
+        self._waiting.extend((item, caller, at) for at, item in enumerate(items))
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = loop.create_future()
-        self._waiting.append((item, future))
-        self._note(loop.time())
+        self._note(loop.time(), len(items))
         if self._soon is None and self._enough():
             # Callers that are ready in the same turn of the loop join this group.
             self._soon = loop.call_soon(self._send)
         elif self._timer is None:
             self._timer = loop.call_later(self._gather_seconds, self._send)
-        return future
+        await caller.done
+        return caller.results  # type: ignore[return-value]  # all have landed
 
-    def _note(self, now: float) -> None:
+    def _note(self, now: float, count: int) -> None:
         """Counts what comes in windows of the gathering time; the last whole one and the one under way are kept."""
         if now - self._since >= self._gather_seconds:
             recent = now - self._since < 2 * self._gather_seconds
             self._came_before = self._came if recent else 0
             self._came, self._since = 0, now
-        self._came += 1
+        self._came += count
 
     def _enough(self) -> bool:
         count = len(self._waiting)
@@ -90,7 +113,7 @@ class GroupCommit(Generic[T, R]):
                 scheduled.cancel()
         self._timer = self._soon = None
         while self._waiting and len(self._under_way) < self._in_flight:
-            count = self._split([item for item, _ in itertools.islice(self._waiting, _LOOK_AHEAD)])
+            count = self._split([item for item, _, _ in itertools.islice(self._waiting, _LOOK_AHEAD)])
             group = [self._waiting.popleft() for _ in range(count)]
             task = asyncio.get_running_loop().create_task(self._commit(group))
             self._under_way.add(task)
@@ -102,21 +125,18 @@ class GroupCommit(Generic[T, R]):
         if self._waiting and (self._timer is None or self._enough()):
             self._send()
 
-    async def _commit(self, group: list[tuple[T, asyncio.Future[R]]]) -> None:
+    async def _commit(self, group: list[tuple[T, _Caller[R], int]]) -> None:
         try:
-            results = await self._flush([item for item, _ in group])
+            results = await self._flush([item for item, _, _ in group])
             if len(results) != len(group):
                 raise ValueError(f"a group of {len(group)} got {len(results)} results")
-        except BaseException as error:  # the group's fate is every member's fate, cancellation included
-            for _, future in group:
-                if not future.done():
-                    if isinstance(error, asyncio.CancelledError):
-                        future.cancel()
-                    else:
-                        future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
-            return
-        for (_, future), result in zip(group, results, strict=True):
-            if not future.done():
-                future.set_result(result)
+        except Exception as error:  # noqa: BLE001 - the group's fate is every member's fate
+            for _, caller, at in group:
+                caller.land(at, error)
+        except BaseException:
+            for _, caller, _ in group:
+                caller.done.cancel()
+            raise
+        else:
+            for (_, caller, at), result in zip(group, results, strict=True):
+                caller.land(at, result)

@@ -27,14 +27,11 @@ class Writer:
 
     async def write_all(self, items: Sequence[Item]) -> list[Outcome | ControlPlaneError]:
         """Each item's own outcome or error; they are not atomic together."""
-        futures = [self._groups.enqueue(item) for item in items]
-        # They land in groups: waiting for one after the other costs less than gathering all.
         settled: list[Outcome | ControlPlaneError] = []
-        for future in futures:
-            try:
-                settled.append(await future)
-            except ControlPlaneError as error:
-                settled.append(error)
+        for result in await self._groups.submit_all(items):
+            if isinstance(result, Exception) and not isinstance(result, ControlPlaneError):
+                raise result
+            settled.append(result)
         return settled
 
     async def drain(self) -> None:

@@ -17,11 +17,17 @@ Call = grpc.aio.StreamStreamCall[joblets_pb2.JobletBatch, joblets_pb2.ReplicaBat
 
 class Outbox:
     def __init__(self) -> None:
-        self._messages: deque[joblets_pb2.JobletMessage] = deque()
+        self._reports: deque[tuple[bytes, int]] = deque()
+        self._beat: tuple[int, dict[str, float]] | None = None
         self._filled = asyncio.Event()
 
-    def add(self, message: joblets_pb2.JobletMessage) -> None:
-        self._messages.append(message)
+    def report(self, observed: bytes, base_revision: int) -> None:
+        self._reports.append((observed, base_revision))
+        self._filled.set()
+
+    def beat(self, number: int, stats: dict[str, float]) -> None:
+        """The newest heartbeat goes before the reports that wait, and stands for those before it."""
+        self._beat = (number, stats)
         self._filled.set()
 
     async def carry(self, call: Call) -> None:
@@ -32,14 +38,23 @@ class Outbox:
                 await call.write(self._gather())
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 return  # the reader of the call sees why
-            if not self._messages:
+            if not self._reports and self._beat is None:
                 self._filled.clear()
 
     def _gather(self) -> joblets_pb2.JobletBatch:
+        """Written in place: a message that is put into another is copied with all that it holds."""
         batch = joblets_pb2.JobletBatch()
-        size = 0
-        while self._messages and len(batch.messages) < MOST_MESSAGES and size < MOST_BYTES:
-            message = self._messages.popleft()
-            size += message.ByteSize()
-            batch.messages.append(message)
+        if self._beat is not None:
+            heartbeat = batch.messages.add().heartbeat
+            heartbeat.number = self._beat[0]
+            heartbeat.stats.update(self._beat[1])
+            self._beat = None
+        count = size = 0
+        while self._reports and count < MOST_MESSAGES and size < MOST_BYTES:
+            observed, base_revision = self._reports.popleft()
+            report = batch.messages.add().report
+            report.observed = observed
+            report.base_revision = base_revision
+            count += 1
+            size += len(observed)
         return batch

@@ -78,12 +78,16 @@ class Chain:
         """The answer to an outstanding report will never come."""
         self.outstanding = None
 
+    def has_news(self, decision: Decision) -> bool:
+        """Whether there is anything new to say, and nothing else to wait for before."""
+        stored = self.stored
+        if self.outstanding is not None:
+            return False
+        return stored is None or stored.phase != decision.phase or stored.tasks != decision.tasks
+
     def next(self, identity: tuple[str, str, str], decision: Decision, now: str) -> Observed | None:
         """The report to send now, if there is anything new to say and the last one was answered."""
-        if self.outstanding is not None:
-            return None
-        stored = self.stored
-        if stored is not None and stored.phase == decision.phase and stored.tasks == decision.tasks:
+        if not self.has_news(decision):
             return None
         self._number += 1
         fulfilment, target, session = identity

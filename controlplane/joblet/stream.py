@@ -158,7 +158,7 @@ class Stream:
         self._session = welcome.session
         talk.be_welcome(welcome)
         log.info("connected", target=self._hello.target, replica=welcome.replica, session=welcome.session)
-        self._worker.connected(welcome.session, talk.outbox.add, self._renew)
+        self._worker.connected(welcome.session, talk.outbox.report, self._renew)
         self._beat(talk)
 
     def _renew(self) -> None:
@@ -176,8 +176,7 @@ class Stream:
             return
         self._beat_number += 1
         talk.beats[self._beat_number] = now
-        beat = joblets_pb2.Heartbeat(number=self._beat_number, stats=self._worker.stats())
-        talk.outbox.add(joblets_pb2.JobletMessage(heartbeat=beat))
+        talk.outbox.beat(self._beat_number, self._worker.stats())
         talk.next_beat = asyncio.get_running_loop().call_later(talk.heartbeat_seconds, self._beat, talk)
 
     def _confirm(self, number: int, talk: Talk) -> None:

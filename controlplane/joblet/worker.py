@@ -19,9 +19,13 @@ from controlplane.joblet.home import Home
 from controlplane.joblet.reconcile import decide
 from controlplane.joblet.reporter import Chain, Verdict, fit
 from controlplane.model import times
+from controlplane.model.errors import Invalid
 from controlplane.model.fulfilment import Fulfilment, Observed
-from controlplane.wire import convert
-from controlplane.wire.v1 import fulfilments_pb2, joblets_pb2
+from controlplane.wire import payload
+from controlplane.wire.v1 import joblets_pb2
+
+# A report in JSON and the revision that it is based on.
+Send = Callable[[bytes, int], None]
 
 AGAIN_SECONDS = 0.1
 MOST_AGAIN_SECONDS = 5.0
@@ -50,15 +54,13 @@ class Worker:
         self._waiting: set[str] = set()
         self._listed: set[str] | None = None
         self._session = ""
-        self._send: Callable[[joblets_pb2.JobletMessage], None] | None = None
+        self._send: Send | None = None
         self._renew: Callable[[], None] = lambda: None
         driver.attach(self._notice)
 
     # The stream
 
-    def connected(
-        self, session: str, send: Callable[[joblets_pb2.JobletMessage], None], renew: Callable[[], None]
-    ) -> None:
+    def connected(self, session: str, send: Send, renew: Callable[[], None]) -> None:
         """A full list follows. `renew` gives up the session and connects anew."""
         self._home.remember(session)
         self._session = session
@@ -73,15 +75,16 @@ class Worker:
         self._send = None
 
     def assign(self, message: joblets_pb2.Assign) -> None:
-        # A newer replica may know fields that this joblet does not follow.
-        message.DiscardUnknownFields()
-        fulfilment = convert.to_model(message.fulfilment, Fulfilment)
+        try:
+            fulfilment = payload.fulfilment(message.fulfilment)
+        except Invalid as error:
+            log.error("a fulfilment cannot be read, it is left alone", target=self.target, error=str(error))
+            return
         entry = self._entries.get(fulfilment.id)
         if entry is None:
             entry = self._entries[fulfilment.id] = Entry(fulfilment)
         entry.fulfilment = fulfilment
-        stored = message.fulfilment.observed if message.fulfilment.HasField("observed") else None
-        entry.chain.learn(_observed(stored), message.observed_revision)
+        entry.chain.learn(_observed(message.observed), message.observed_revision)
         if self._listed is not None:
             self._listed.add(fulfilment.id)
         else:
@@ -106,8 +109,7 @@ class Worker:
         entry = self._entries.get(ack.id)
         if entry is None:
             return
-        stored = _observed(ack.stored) if ack.HasField("stored") else None
-        verdict = entry.chain.acknowledge(ack.report, ack.code, stored, ack.observed_revision)
+        verdict = entry.chain.acknowledge(ack.report, ack.code, _observed(ack.stored), ack.observed_revision)
         if verdict is Verdict.GO_ON:
             self._touch(ack.id)
         elif verdict is Verdict.GONE:
@@ -155,11 +157,13 @@ class Worker:
             decision = decide(fulfilment, chain.stored, self._driver.seen(identity), trusted=trusted)
         if decision.phase == "Running":
             self._failpoints.reach("joblet.after-start")
+        if not chain.has_news(decision):
+            return
         now = times.show(self._clock.wall())
         report = chain.next((identity, self.target, self._session), fit(decision), now)
         if report is not None:
             entry.sent_at = self._clock.monotonic()
-            self._send(_report(report, chain.base))
+            self._send(payload.encode(report), chain.base)
 
     def _may_start(self, fulfilment: Fulfilment) -> bool:
         """A holder starts only while the session is confirmed, and never beside a holder that is still dying."""
@@ -181,12 +185,9 @@ class Worker:
         self._driver.drop(identity)
 
 
-def _observed(message: fulfilments_pb2.Observed | None) -> Observed | None:
-    return convert.to_model(message, Observed) if message is not None else None
-
-
-def _report(observed: Observed, base: int) -> joblets_pb2.JobletMessage:
-    message = joblets_pb2.JobletMessage()
-    convert.fill(observed, message.report.observed)
-    message.report.base_revision = base
-    return message
+def _observed(raw: bytes) -> Observed | None:
+    """None also for what cannot be read: its revision is enough to report something better over it."""
+    try:
+        return payload.observed(raw) if raw else None
+    except Invalid:
+        return None

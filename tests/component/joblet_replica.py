@@ -9,9 +9,9 @@ import grpc
 
 from controlplane.model import errors
 from controlplane.model.fulfilment import Fulfilment, Observed, TaskRef, TaskSpec
-from controlplane.wire import convert
+from controlplane.wire import payload
 from controlplane.wire.errors import code_of, trailing_metadata
-from controlplane.wire.v1 import fulfilments_pb2, joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
+from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
 
 ORDER = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
 Out = joblets_pb2.ReplicaMessage
@@ -100,14 +100,11 @@ class World:
         self.observed.pop(identity, None)
 
     def assignment(self, identity: str) -> Out:
-        message = Out()
-        convert.fill(self.desired[identity], message.assign.fulfilment)
-        message.assign.revision = self.revision
+        assign = joblets_pb2.Assign(fulfilment=payload.encode(self.desired[identity]), revision=self.revision)
         if identity in self.observed:
             revision, observed = self.observed[identity]
-            convert.fill(observed, message.assign.fulfilment.observed)
-            message.assign.observed_revision = revision
-        return message
+            assign.observed, assign.observed_revision = payload.encode(observed), revision
+        return Out(assign=assign)
 
     def full_list(self) -> list[Out]:
         synced = Out(synced=joblets_pb2.Synced(revision=self.revision))
@@ -124,7 +121,7 @@ class World:
             self.session = f"session-{self.sessions}"
 
     def store(self, report: joblets_pb2.Report) -> joblets_pb2.ReportAck | None:
-        observed = convert.to_model(report.observed, Observed)
+        observed = payload.observed(report.observed)
         self.received.append(observed)
         answer = self.answers.pop(0) if self.answers else ""
         ack = joblets_pb2.ReportAck(id=observed.id, report=observed.report)
@@ -145,7 +142,7 @@ class World:
         elif revision != report.base_revision:
             ack.code, ack.observed_revision = "Conflict", revision
             if stored is not None:
-                convert.fill(stored, ack.stored)
+                ack.stored = payload.encode(stored)
         else:
             self.observed[observed.id] = (self.next_revision(), observed)
             self.history.append(observed)
@@ -257,4 +254,4 @@ class Replica:
         await self._server.stop(0)
 
 
-__all__ = ["ORDER", "Replica", "World", "a_fulfilment", "fulfilments_pb2"]
+__all__ = ["ORDER", "Replica", "World", "a_fulfilment"]

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -17,7 +18,7 @@ from controlplane.apiserver.writer import Writer
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
 from controlplane.model.errors import ControlPlaneError, Refused
-from controlplane.model.fulfilment import Fulfilment, Observed, TaskRef
+from controlplane.model.fulfilment import Fulfilment, Observed, ObservedTask, TaskRef
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Term
 from controlplane.model.settings import Settings
@@ -28,6 +29,7 @@ from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
 from controlplane.store.transaction import Item, Value
 from controlplane.wire import errors as wire_errors
+from controlplane.wire import payload
 from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc
 from controlplane.wire.v1.joblets_pb2 import JobletMessage
 from tests.etcd import Etcd
@@ -160,7 +162,7 @@ class Talk:
         await self._call.write(joblets_pb2.JobletBatch(messages=messages))
 
     async def next(self) -> tuple[str, Any]:
-        """The next message of the replica as (its kind, itself)."""
+        """The next message of the replica as (its kind, itself), with what is JSON in it read."""
         while not self._waiting:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 batch = await self._call.read()
@@ -168,6 +170,10 @@ class Talk:
             self._waiting.extend(batch.messages)
         message = self._waiting.popleft()
         kind = str(message.WhichOneof("message"))
+        if kind == "assign":
+            return kind, assigned(message.assign)
+        if kind == "report_ack":
+            return kind, answered(message.report_ack)
         return kind, getattr(message, kind)
 
     async def until(self, kind: str) -> Any:
@@ -176,22 +182,23 @@ class Talk:
             if found == kind:
                 return message
 
-    async def synced(self) -> list[joblets_pb2.Assign]:
+    async def synced(self) -> list[Assigned]:
         """What the full list holds."""
-        assigned: list[joblets_pb2.Assign] = []
+        listed: list[Assigned] = []
         while True:
             kind, message = await self.next()
             if kind == "synced":
-                return assigned
-            assigned.append(message)
+                return listed
+            listed.append(message)
 
     async def report(self, fulfilment: Fulfilment, phase: str, base: int, **fields: Any) -> Any:
         """The answer to one report."""
         message = a_report(fulfilment, phase, base, **{"session": self.session, **fields})
         await self.send(message)
+        number = fields.get("report", 1)
         while True:
             ack = await self.until("report_ack")
-            if ack.id == message.report.observed.id and ack.report == message.report.observed.report:
+            if (ack.id, ack.report) == (fulfilment.id, number):
                 return ack
 
     async def beat(self, number: int) -> None:
@@ -214,19 +221,57 @@ class Talk:
         await self._channel.close()
 
 
+@dataclass(frozen=True)
+class Assigned:
+    fulfilment: Fulfilment
+    revision: int
+    observed: Observed | None
+    observed_revision: int
+
+
+def assigned(message: joblets_pb2.Assign) -> Assigned:
+    observed = payload.observed(message.observed) if message.observed else None
+    return Assigned(payload.fulfilment(message.fulfilment), message.revision, observed, message.observed_revision)
+
+
+@dataclass(frozen=True)
+class Ack:
+    id: str
+    report: int
+    code: str
+    message: str
+    observed_revision: int
+    stored: Observed | None
+    revision: int
+
+
+def answered(ack: joblets_pb2.ReportAck) -> Ack:
+    stored = payload.observed(ack.stored) if ack.stored else None
+    return Ack(ack.id, ack.report, ack.code, ack.message, ack.observed_revision, stored, ack.revision)
+
+
 def a_report(fulfilment: Fulfilment, phase: str, base: int, **fields: Any) -> JobletMessage:
-    session = fields.pop("session")
     more = {"report": 1, "target": fulfilment.target, **fields}
-    report = joblets_pb2.Report(base_revision=base)
-    observed = report.observed
-    observed.id, observed.session, observed.phase = fulfilment.id, session, phase
-    observed.target, observed.report = more["target"], more["report"]
-    for task in fulfilment.tasks:
-        attempt = more.get("attempt", task.attempt)
-        added = observed.tasks.add(job=task.job, index=task.index, attempt=attempt, phase=phase)
-        added.message = more.get("message", "")
-        added.artefacts.extend(more.get("artefacts", ()))
-    return JobletMessage(report=report)
+    tasks = tuple(
+        ObservedTask(
+            job=task.job,
+            index=task.index,
+            attempt=more.get("attempt", task.attempt),
+            phase=phase,
+            message=more.get("message", ""),
+            artefacts=tuple(more.get("artefacts", ())),
+        )
+        for task in fulfilment.tasks
+    )
+    observed = Observed(
+        id=fulfilment.id,
+        target=more["target"],
+        session=more["session"],
+        report=more["report"],
+        phase=phase,
+        tasks=tasks,
+    )
+    return JobletMessage(report=joblets_pb2.Report(observed=payload.encode(observed), base_revision=base))
 
 
 def a_hello(**fields: Any) -> JobletMessage:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from controlplane.apiserver.joblets.report import MAX_ARTEFACT, MAX_MESSAGE
+from controlplane.model.errors import Invalid
 from controlplane.store import codec, keys
+from controlplane.wire.v1.joblets_pb2 import JobletMessage, Report
 from tests.component.joblet_session_stage import PATIENCE_SECONDS, Api, Stage, a_report, staged
 from tests.etcd import Etcd
 
@@ -251,3 +253,9 @@ async def test_the_value_in_etcd_is_what_was_reported(stage: Stage, api: Api) ->
     assert found is not None
     assert stored.value.startswith(b'{"kind":"Observed"')
     assert (stored.value, stored.lease) == (codec.encode(found[1]), 0)
+
+
+async def test_a_joblet_that_sends_junk_for_a_report_is_sent_away(stage: Stage, api: Api) -> None:
+    talk = await stage.a_joblet(api)
+    await talk.send(JobletMessage(report=Report(observed=b'{"kind":"Observed"')))
+    assert isinstance(await talk.refusal(), Invalid)

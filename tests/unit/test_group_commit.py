@@ -153,3 +153,24 @@ async def test_draining_returns_when_everything_submitted_has_its_result() -> No
     gate.answer(1)
     await asyncio.wait_for(draining, 5)
     assert all(write.done() for write in writes)
+
+
+async def test_many_items_of_one_caller_get_their_own_results_whichever_group_took_them() -> None:
+    gate = Gate(most=2, in_flight=2)
+    writing = asyncio.ensure_future(gate.commit.submit_all(["a", "b", "c"]))
+    await settle()
+    assert gate.groups == [["a", "b"], ["c"]]
+    gate.answer(1)
+    await settle()
+    assert not writing.done()
+    gate.fail(0, Unavailable("gone"))
+    first, second, third = await writing
+    assert isinstance(first, Unavailable)
+    assert isinstance(second, Unavailable)
+    assert third == "c done"
+
+
+async def test_nothing_to_write_is_done_at_once() -> None:
+    gate = Gate()
+    assert await gate.commit.submit_all([]) == []
+    assert gate.groups == []

@@ -1,18 +1,36 @@
 """The intake of reports of one session: checked, committed together with those of others, answered.
 
-It never raises for a report: what is wrong with it, or with etcd, is in its answer.
+What is wrong with a report, or with etcd, is in its answer. Only what is no report at all is raised.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.joblets import report as rules
+from controlplane.apiserver.joblets.messages import Answer
 from controlplane.apiserver.joblets.session import REACH_SECONDS, Session
 from controlplane.model.errors import ControlPlaneError, NotFound
 from controlplane.model.fulfilment import Fulfilment, Observed
 from controlplane.store import codec, keys
-from controlplane.wire import convert
-from controlplane.wire.v1 import joblets_pb2
+from controlplane.store.transaction import Item
+from controlplane.wire import payload
+from controlplane.wire.v1.joblets_pb2 import Report
+
+
+class Told(NamedTuple):
+    """A report as it came, and the answer that it is going to get."""
+
+    observed: Observed
+    base_revision: int
+    answer: Answer
+
+
+class Prepared(NamedTuple):
+    told: Told
+    item: Item
 
 
 class Intake:
@@ -22,23 +40,59 @@ class Intake:
         # What was stored here before the cache heard of it; a report that follows need not wait for the cache.
         self._ahead: dict[str, tuple[int, Observed]] = {}
 
-    async def take(self, report: joblets_pb2.Report) -> joblets_pb2.ReportAck:
-        ack = joblets_pb2.ReportAck(id=report.observed.id, report=report.observed.report)
-        try:
-            # A joblet may be newer than this replica.
-            report.DiscardUnknownFields()
-            observed = rules.clipped(convert.to_model(report.observed, Observed))
-            rules.check(observed, self._session)
-            rules.check_attempts(observed, await self._desired(observed.id))
-            await self._check_progress(observed, report.base_revision)
-            item = rules.item_of(observed, report.base_revision, self._session)
-            outcome = await self._deps.writer.write(item)
-            rules.judge(outcome, self._session, ack)
+    def read(self, report: Report) -> Told:
+        """Invalid when it cannot be read: then there is nobody to answer."""
+        observed = rules.clipped(payload.observed(report.observed))
+        return Told(observed, report.base_revision, Answer(observed.id, observed.report))
+
+    def prepare(self, told: Told) -> Prepared | None:
+        """What to write for it; None when that cannot be told without waiting. Its error is that of the report."""
+        rules.check(told.observed, self._session)
+        desired = self._deps.cache.snapshot.get("desired", self._session.target, told.observed.id)
+        if desired is None:
+            return None
+        stored: Observed | None = None
+        if told.base_revision > 0:
+            revision, stored = self._ahead.get(told.observed.id, (0, None))
+            if revision != told.base_revision:
+                if told.base_revision > self._deps.cache.revision:
+                    return None
+                stored = self._cached(told.observed.id, told.base_revision)
+        return self._compared(told, desired.object(Fulfilment), stored)
+
+    async def prepare_late(self, told: Told) -> Prepared:
+        """The same for what the cache does not show yet."""
+        desired = await self._desired(told.observed.id)
+        stored: Observed | None = None
+        if told.base_revision > 0:
+            await self._deps.cache.reached(told.base_revision, REACH_SECONDS)
+            stored = self._cached(told.observed.id, told.base_revision)
+        return self._compared(told, desired, stored)
+
+    def _compared(self, told: Told, desired: Fulfilment, stored: Observed | None) -> Prepared:
+        """`stored` is what the report follows; on any other base etcd refuses it anyhow."""
+        rules.check_attempts(told.observed, desired)
+        if stored is not None:
+            rules.check_progress(told.observed, stored)
+        return Prepared(told, rules.item_of(told.observed, told.base_revision, self._session))
+
+    async def store(self, prepared: Sequence[Prepared]) -> list[Answer]:
+        """The answers, in the order of the reports."""
+        outcomes = await self._deps.writer.write_all([item for _, item in prepared])
+        for (told, _), outcome in zip(prepared, outcomes, strict=True):
+            if isinstance(outcome, ControlPlaneError):
+                rules.refuse(told.answer, outcome)
+                continue
+            rules.judge(outcome, self._session, told.answer)
             if outcome.succeeded and self._deps.cache.revision < outcome.revision:
-                self._ahead[observed.id] = (outcome.revision, observed)
-        except ControlPlaneError as error:
-            rules.refuse(ack, error)
-        return ack
+                self._ahead[told.observed.id] = (outcome.revision, told.observed)
+            else:
+                self._ahead.pop(told.observed.id, None)
+        return [told.answer for told, _ in prepared]
+
+    def forget(self, fulfilment: str) -> None:
+        """It is no longer desired."""
+        self._ahead.pop(fulfilment, None)
 
     async def _desired(self, fulfilment: str) -> Fulfilment:
         target = self._session.target
@@ -51,22 +105,6 @@ class Intake:
             raise NotFound(f"fulfilment {fulfilment} is no longer desired on {target}")
         return codec.decode(stored.value, Fulfilment)
 
-    def forget(self, fulfilment: str) -> None:
-        """It is no longer desired."""
-        self._ahead.pop(fulfilment, None)
-
-    async def _check_progress(self, observed: Observed, base_revision: int) -> None:
-        """Against what is stored at the base; on any other base etcd refuses the report anyhow."""
-        if base_revision <= 0:
-            return
-        revision, stored = self._ahead.get(observed.id, (0, None))
-        if revision != base_revision:
-            self._ahead.pop(observed.id, None)
-            stored = await self._stored(observed.id, base_revision)
-        if stored is not None:
-            rules.check_progress(observed, stored)
-
-    async def _stored(self, fulfilment: str, base_revision: int) -> Observed | None:
-        await self._deps.cache.reached(base_revision, REACH_SECONDS)
+    def _cached(self, fulfilment: str, base_revision: int) -> Observed | None:
         entry = self._deps.cache.snapshot.get("inventory", self._session.target, fulfilment)
         return entry.sound(Observed) if entry is not None and entry.revision == base_revision else None

@@ -7,8 +7,11 @@ speaks of the attempts that were placed, and that no phase goes back.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec.structs import replace
 
+from controlplane.apiserver.joblets.messages import Answer
 from controlplane.apiserver.joblets.session import Session, name_of
 from controlplane.model import identity, times
 from controlplane.model.errors import (
@@ -24,8 +27,6 @@ from controlplane.model.errors import (
 from controlplane.model.fulfilment import Fulfilment, Observed, ObservedTask
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item, Outcome
-from controlplane.wire import convert
-from controlplane.wire.v1 import fulfilments_pb2, joblets_pb2
 
 # How far a phase is: a report may repeat a phase or go on, and nothing follows an end.
 _ENDED = 2
@@ -80,14 +81,24 @@ def _check_phase(phase: str, path: str) -> None:
 
 
 def _check_time(text: str, path: str) -> None:
-    if text:
+    if text and not _is_time(text):
         times.parse(text, path)
 
 
+@lru_cache(maxsize=4096)
+def _is_time(text: str) -> bool:
+    """Many reports carry the same moments: of one millisecond, or one that an earlier report named."""
+    try:
+        times.parse(text, "")
+    except Invalid:
+        return False
+    return True
+
+
 def check_attempts(observed: Observed, desired: Fulfilment) -> None:
-    placed = {(task.job, task.index, task.attempt) for task in desired.tasks}
-    reported = {(task.job, task.index, task.attempt) for task in observed.tasks}
-    if reported != placed or len(observed.tasks) != len(desired.tasks):
+    placed = sorted([(task.job, task.index, task.attempt) for task in desired.tasks])
+    reported = sorted([(task.job, task.index, task.attempt) for task in observed.tasks])
+    if reported != placed:
         raise StaleAttempt(f"fulfilment {desired.id} carries other attempts than the report says", field="tasks")
 
 
@@ -108,7 +119,6 @@ def _check_step(before: str, after: str, what: str) -> None:
 
 
 def item_of(observed: Observed, base_revision: int, session: Session) -> Item:
-    live = keys.live(session.target)
     desired = keys.desired(session.target, observed.id)
     inventory = keys.observed(session.target, observed.id)
     value = codec.encode(observed)
@@ -116,42 +126,44 @@ def item_of(observed: Observed, base_revision: int, session: Session) -> Item:
         raise LimitExceeded(f"a report must not be above {MAX_REPORT_BYTES} bytes, but has {len(value)}")
     return Item(
         compares=(
-            transaction.lease_is(live, session.lease),
+            session.holds,
             transaction.present(desired),
             transaction.mod_is(inventory, base_revision),
         ),
         then=(transaction.put(inventory, value),),
-        otherwise=(transaction.get(live), transaction.get(desired), transaction.get(inventory)),
+        otherwise=(session.look, transaction.get(desired), transaction.get(inventory)),
     )
 
 
-def judge(outcome: Outcome, session: Session, ack: joblets_pb2.ReportAck) -> None:
+def judge(outcome: Outcome, session: Session, answer: Answer) -> None:
     """Fills the answer with what etcd said."""
     if outcome.succeeded:
-        ack.observed_revision = ack.revision = outcome.revision
+        answer.observed_revision = answer.revision = outcome.revision
         return
     live, desired, inventory = outcome.found
-    ack.revision = max((value.mod_revision for value in outcome.found if value is not None), default=0)
+    answer.revision = max((value.mod_revision for value in outcome.found if value is not None), default=0)
     if live is None or live.lease != session.lease:
         holder = f"session {name_of(live.lease)} holds it" if live is not None else "nobody holds it"
-        refuse(ack, StaleAttempt(f"session {session.name} no longer holds target {session.target}: {holder}"))
+        refuse(answer, StaleAttempt(f"session {session.name} no longer holds target {session.target}: {holder}"))
     elif desired is None:
-        refuse(ack, NotFound(f"fulfilment {ack.id} is no longer desired on {session.target}"))
+        refuse(answer, NotFound(f"fulfilment {answer.fulfilment} is no longer desired on {session.target}"))
     else:
-        ack.observed_revision = inventory.mod_revision if inventory is not None else 0
-        refuse(ack, Conflict(f"fulfilment {ack.id} has a report at revision {ack.observed_revision}"))
-        if inventory is not None:
-            _show(inventory.value, ack)
+        answer.observed_revision = inventory.mod_revision if inventory is not None else 0
+        why = f"fulfilment {answer.fulfilment} has a report at revision {answer.observed_revision}"
+        refuse(answer, Conflict(why))
+        if inventory is not None and _is_sound(inventory.value):
+            answer.stored = inventory.value
 
 
-def refuse(ack: joblets_pb2.ReportAck, error: ControlPlaneError) -> None:
-    ack.code = type(error).__name__
-    ack.message = str(error)
+def refuse(answer: Answer, error: ControlPlaneError) -> None:
+    answer.code = type(error).__name__
+    answer.why = str(error)
 
 
-def _show(value: bytes, ack: joblets_pb2.ReportAck) -> None:
+def _is_sound(value: bytes) -> bool:
+    """What cannot be read is not shown: its revision is enough to write something better over it."""
     try:
-        stored = codec.decode(value, Observed)
+        codec.decode(value, Observed)
     except Broken:
-        return  # The revision is enough to write something better over it.
-    ack.stored.CopyFrom(convert.to_wire(stored, fulfilments_pb2.Observed))
+        return False
+    return True

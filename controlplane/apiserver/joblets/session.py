@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 import structlog
@@ -22,7 +23,7 @@ from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, 
 from controlplane.model.settings import Settings
 from controlplane.model.target import Live
 from controlplane.store import codec, keys, transaction
-from controlplane.store.transaction import Compare, Item, Value
+from controlplane.store.transaction import Compare, Item, Operation, Value
 from controlplane.wire.v1 import joblets_pb2
 
 log = structlog.get_logger(__name__)
@@ -35,7 +36,7 @@ _MAX_QUANTITIES = 64
 _MIN_LEASE_SECONDS = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Session:
     """`revision` is that of the live key when the session was opened: what came before it is not about it."""
 
@@ -45,9 +46,19 @@ class Session:
     live: Live
     heartbeat_seconds: float
 
-    @property
+    @cached_property
     def name(self) -> str:
         return name_of(self.lease)
+
+    @cached_property
+    def holds(self) -> Compare:
+        """That the session still holds its target: part of every write for it."""
+        return transaction.lease_is(keys.live(self.target), self.lease)
+
+    @cached_property
+    def look(self) -> Operation:
+        """Who holds the target, for those whose write was refused."""
+        return transaction.get(keys.live(self.target))
 
 
 def name_of(lease: int) -> str:

@@ -7,18 +7,19 @@ lease that began after it arrived: a holder of a unique resource counts on that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 import structlog
 
 from controlplane.apiserver.dependencies import ApiDependencies
-from controlplane.apiserver.joblets.intake import Intake
+from controlplane.apiserver.joblets import report as rules
+from controlplane.apiserver.joblets.intake import Intake, Prepared, Told
+from controlplane.apiserver.joblets.messages import Answer, Confirmed
 from controlplane.apiserver.joblets.outbox import Outbox
 from controlplane.apiserver.joblets.session import Session
 from controlplane.model.errors import Broken, ControlPlaneError, Invalid, StaleAttempt, Unavailable
 from controlplane.wire.v1 import joblets_pb2
-from controlplane.wire.v1.joblets_pb2 import ReplicaMessage
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +39,8 @@ class Stream:
         self._intake = Intake(deps, session)
         self._ending: asyncio.Future[ControlPlaneError] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(_MAX_REPORTS)
+        self._unanswered = 0
+        self._relief = asyncio.Event()
         self._beat = self._renewed = 0
         self._renewing = False
 
@@ -85,34 +87,66 @@ class Stream:
     async def _read(self, first: joblets_pb2.JobletBatch, rest: AsyncIterator[joblets_pb2.JobletBatch]) -> None:
         loop = asyncio.get_running_loop()
         patience = float(self.session.live.lease_seconds)
-        for message in first.messages[1:]:
-            await self._hear(message)
+        await self._hear(first.messages[1:])
         try:
             async with asyncio.timeout(patience) as silence:
                 async for batch in rest:
                     silence.reschedule(loop.time() + patience)
-                    for message in batch.messages:
-                        await self._hear(message)
+                    await self._hear(batch.messages)
         except TimeoutError:
             raise Unavailable(f"nothing came from the joblet for {patience:g} s") from None
 
-    async def _hear(self, message: joblets_pb2.JobletMessage) -> None:
-        match message.WhichOneof("message"):
-            case "report":
-                await self._room.acquire()
-                self._spawn(self._report(message.report))
-            case "heartbeat":
-                self._hear_beat(message.heartbeat)
-            case "hello":
-                raise Invalid("hello", "must be the first message only")
-            case _:
-                log.debug("a message that this version does not know is stepped over", target=self.session.target)
+    async def _hear(self, messages: Iterable[joblets_pb2.JobletMessage]) -> None:
+        """Reports of one batch are stored together; those that have to wait for something do so on their own."""
+        ready: list[Prepared] = []
+        for message in messages:
+            match message.WhichOneof("message"):
+                case "report":
+                    self._take(self._intake.read(message.report), ready)
+                case "heartbeat":
+                    self._hear_beat(message.heartbeat)
+                case "hello":
+                    raise Invalid("hello", "must be the first message only")
+                case _:
+                    log.debug("a message that this version does not know is stepped over", target=self.session.target)
+        if ready:
+            self._spawn(self._store(ready))
+        while self._unanswered > _MAX_REPORTS:
+            self._relief.clear()
+            await self._relief.wait()
 
-    async def _report(self, report: joblets_pb2.Report) -> None:
+    def _take(self, told: Told, ready: list[Prepared]) -> None:
+        self._unanswered += 1
         try:
-            self._outbox.answer(ReplicaMessage(report_ack=await self._intake.take(report)))
-        finally:
-            self._room.release()
+            prepared = self._intake.prepare(told)
+        except ControlPlaneError as error:
+            self._refuse(told, error)
+            return
+        if prepared is not None:
+            ready.append(prepared)
+        else:
+            self._spawn(self._take_late(told))
+
+    async def _take_late(self, told: Told) -> None:
+        try:
+            prepared = await self._intake.prepare_late(told)
+        except ControlPlaneError as error:
+            self._refuse(told, error)
+            return
+        await self._store([prepared])
+
+    async def _store(self, prepared: list[Prepared]) -> None:
+        for answer in await self._intake.store(prepared):
+            self._answer(answer)
+
+    def _refuse(self, told: Told, error: ControlPlaneError) -> None:
+        rules.refuse(told.answer, error)
+        self._answer(told.answer)
+
+    def _answer(self, answer: Answer) -> None:
+        self._unanswered -= 1
+        self._relief.set()
+        self._outbox.answer(answer)
 
     def _hear_beat(self, heartbeat: joblets_pb2.Heartbeat) -> None:
         self._beat = heartbeat.number
@@ -139,7 +173,7 @@ class Stream:
             return
         if not alive:
             raise StaleAttempt(f"session {self.session.name} of target {self.session.target} is over", field="session")
-        self._outbox.answer(ReplicaMessage(heartbeat_ack=joblets_pb2.HeartbeatAck(number=number)))
+        self._outbox.answer(Confirmed(number))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

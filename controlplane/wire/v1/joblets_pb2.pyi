@@ -4,7 +4,6 @@ isort:skip_file
 Joblets: the one stream between a joblet and whichever replica serves it."""
 
 from collections import abc as _abc
-from controlplane.wire.v1 import fulfilments_pb2 as _fulfilments_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -136,22 +135,23 @@ Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
 class Report(_message.Message):
-    """`base_revision` is the mod revision that the last acknowledgement for this fulfilment returned; 0 when none is there."""
+    """`observed` is an Observed in JSON, as it is to stand in etcd. `base_revision` is the mod revision that the last
+    acknowledgement for its fulfilment returned; 0 when none is there.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     OBSERVED_FIELD_NUMBER: _builtins.int
     BASE_REVISION_FIELD_NUMBER: _builtins.int
+    observed: _builtins.bytes
     base_revision: _builtins.int
-    @_builtins.property
-    def observed(self) -> _fulfilments_pb2.Observed: ...
     def __init__(
         self,
         *,
-        observed: _fulfilments_pb2.Observed | None = ...,
+        observed: _builtins.bytes = ...,
         base_revision: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["observed", b"observed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["base_revision", b"base_revision", "observed", b"observed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -231,7 +231,7 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 class Assign(_message.Message):
     """What this target has to run. Everything after Welcome and before Synced is the full list; what is not in it is no
     longer desired. Afterwards each change is one Assign or Withdraw. An Assign repeats the last report that is stored
-    with its mod revision, so that a restarted joblet knows what to base the next one on.
+    with its mod revision, so that a restarted joblet knows what to base the next one on. Both are JSON, as in etcd.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -239,22 +239,23 @@ class Assign(_message.Message):
     FULFILMENT_FIELD_NUMBER: _builtins.int
     OBSERVED_REVISION_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    OBSERVED_FIELD_NUMBER: _builtins.int
+    fulfilment: _builtins.bytes
     observed_revision: _builtins.int
     revision: _builtins.int
-    @_builtins.property
-    def fulfilment(self) -> _fulfilments_pb2.Fulfilment:
-        """with `observed` when something was reported"""
-
+    observed: _builtins.bytes
+    """empty when nothing was reported that can be read"""
     def __init__(
         self,
         *,
-        fulfilment: _fulfilments_pb2.Fulfilment | None = ...,
+        fulfilment: _builtins.bytes = ...,
         observed_revision: _builtins.int = ...,
         revision: _builtins.int = ...,
+        observed: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fulfilment", b"fulfilment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fulfilment", b"fulfilment", "observed_revision", b"observed_revision", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fulfilment", b"fulfilment", "observed", b"observed", "observed_revision", b"observed_revision", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -343,9 +344,9 @@ class ReportAck(_message.Message):
     code: _builtins.str
     message: _builtins.str
     observed_revision: _builtins.int
+    stored: _builtins.bytes
+    """an Observed in JSON"""
     revision: _builtins.int
-    @_builtins.property
-    def stored(self) -> _fulfilments_pb2.Observed: ...
     def __init__(
         self,
         *,
@@ -354,10 +355,10 @@ class ReportAck(_message.Message):
         code: _builtins.str = ...,
         message: _builtins.str = ...,
         observed_revision: _builtins.int = ...,
-        stored: _fulfilments_pb2.Observed | None = ...,
+        stored: _builtins.bytes = ...,
         revision: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stored", b"stored"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "id", b"id", "message", b"message", "observed_revision", b"observed_revision", "report", b"report", "revision", b"revision", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
