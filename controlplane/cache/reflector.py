@@ -129,7 +129,7 @@ class Cache:
         self._apply([*gone, *changed], revision)
 
     def _apply(self, changes: Sequence[Change], revision: int) -> None:
-        deltas = [self._change(change) for change in changes]
+        deltas = [enter(self._trees, change) for change in changes]
         self._revision = max(revision, self._revision)
         self._snapshot = None
         for listener in tuple(self._listeners):
@@ -138,18 +138,6 @@ class Cache:
             future = heapq.heappop(self._waiting)[2]
             if not future.done():
                 future.set_result(None)
-
-    def _change(self, change: Change) -> Delta:
-        if change.value is not None:
-            new = entry_of(change.value)
-            tree, parts = new.tree, new.parts
-        else:
-            new = None
-            tree, parts = place_of(change.key)
-        before = self._trees.get(tree, Map())
-        old = _find(before, parts)
-        self._trees[tree] = with_entry(before, parts, new) if new is not None else without(before, parts)
-        return Delta(tree, parts, old, new, change.revision)
 
     async def _check_forever(self) -> None:
         while True:
@@ -181,6 +169,20 @@ class Cache:
         snapshot = self.snapshot
         digest, count = await asyncio.to_thread(digest_of, snapshot)
         return snapshot.revision, digest, count
+
+
+def enter(trees: dict[str, Tree], change: Change) -> Delta:
+    """Makes the change in the picture, and tells what it was."""
+    if change.value is not None:
+        new = entry_of(change.value)
+        tree, parts = new.tree, new.parts
+    else:
+        new = None
+        tree, parts = place_of(change.key)
+    before = trees.get(tree, Map())
+    old = _find(before, parts)
+    trees[tree] = with_entry(before, parts, new) if new is not None else without(before, parts)
+    return Delta(tree, parts, old, new, change.revision)
 
 
 def digest_of(snapshot: Snapshot) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from immutables import Map
 
 from controlplane.model.fulfilment import Ended, Fulfilment, Traits
 from controlplane.model.job import Constraint
-from controlplane.model.quantity import Number
+from controlplane.model.quantity import Number, whole
 
 NO_TRAITS = Traits()
 
@@ -120,7 +120,11 @@ class OwnerLedgers:
             del self.uses[fulfilment.owner]
 
     def frozen(self) -> Mapping[str, tuple[int, dict[str, Number]]]:
-        return {owner: (use.tasks, dict(use.quantities)) for owner, use in self.uses.items()}
+        """Rounded: fractions that came and went must leave no trace, or a list would not lead to the same."""
+        return {
+            owner: (use.tasks, {name: whole(round(amount, 9)) for name, amount in use.quantities.items()})
+            for owner, use in self.uses.items()
+        }
 
 
 def failed_at(ended: Ended) -> str | None:

@@ -4,40 +4,56 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import datetime
 
 from controlplane.aio.clock import Clock
 from controlplane.cache.ledger import RETRY
 from controlplane.cache.target_ledger import Kind
+from controlplane.engine import decide as engine
 from controlplane.engine import words
 from controlplane.engine.service import Group, Queue
 from controlplane.engine.signature import ANY, STRICT, Signature
 from controlplane.engine.world import TargetRow, is_open
 from controlplane.model.errors import Compacted, Refused
+from controlplane.model.leadership import Cycle
 from controlplane.model.selectors import match_all
 from controlplane.replay import replaying
 from controlplane.replay.replaying import Again
 from controlplane.store.kv import Store
+from controlplane.verify import reading
 from controlplane.verify.p6_priority import Placed, Seen, Waiting
 
 MOST_CYCLES = 50
-# Each cycle's world is listed anew, which takes long where the world is big.
 MOST_SECONDS = 20.0
 
 
 async def newest(store: Store, clock: Clock) -> tuple[list[Seen], str]:
-    """What was seen, newest first, and why there is no more of it."""
+    """What was seen, oldest first, and why there is no more of it."""
     until = clock.monotonic() + MOST_SECONDS
+    cycles, why = await _repeatable(store)
     found: list[Seen] = []
-    records = await replaying.records(store)
-    for record in reversed(records[-MOST_CYCLES:]):
-        if clock.monotonic() > until:
-            return found, f"only the newest {len(found)} cycles were decided again, for want of time"
-        try:
-            found.append(seen(await replaying.replay(store, record)))
-        except (Compacted, Refused) as error:
-            return found, str(error)
-    return found, ""
+    try:
+        async with aclosing(replaying.replay_all(store, cycles)) as again:
+            async for one in again:
+                found.append(seen(one))
+                if clock.monotonic() > until:
+                    return found, f"only {len(found)} of {len(cycles)} cycles were decided again, for want of time"
+    except (Compacted, Refused) as error:
+        return found, str(error)
+    return found, why
+
+
+async def _repeatable(store: Store) -> tuple[list[Cycle], str]:
+    """The newest cycles whose world etcd still remembers and that this engine decided, and what came of the others."""
+    recorded = (await replaying.records(store))[-MOST_CYCLES:]
+    oldest = await reading.oldest(store)
+    ours = [cycle for cycle in recorded if cycle.engine == engine.VERSION]
+    there = [cycle for cycle in ours if cycle.revision >= oldest]
+    if len(ours) < len(recorded):
+        return there, f"{len(recorded) - len(ours)} cycles were decided by another engine than {engine.VERSION}"
+    gone = len(ours) - len(there)
+    return there, f"{gone} cycles are older than etcd's history" if gone else ""
 
 
 def seen(again: Again) -> Seen:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import NamedTuple
 
 from controlplane.cache.ledgers import Ledgers
-from controlplane.cache.past import ledgers_at
+from controlplane.cache.past import ledgers_at, ledgers_through
 from controlplane.cache.settings import settings_of
 from controlplane.engine import decide as engine
 from controlplane.engine.decide import Decision
@@ -57,14 +59,29 @@ class Again(NamedTuple):
 
 
 async def replay(store: Store, record: Cycle) -> Again:
-    if record.engine != engine.VERSION:
-        raise Refused(f"cycle {record.n} was decided by engine {record.engine}, this one is {engine.VERSION}")
+    check(record)
     try:
         ledgers = await ledgers_at(store, record.revision)
     except Compacted:
         message = f"cycle {record.n} saw revision {record.revision}, which etcd does not remember any more"
         raise Compacted(message) from None
     return await asyncio.to_thread(decide_again, ledgers, record)
+
+
+async def replay_all(store: Store, cycles: Sequence[Cycle]) -> AsyncGenerator[Again, None]:
+    """One after the other, the oldest first, in one pass through history. What is given out holds until the next is."""
+    in_time = sorted(cycles, key=lambda record: (record.revision, record.n))
+    if not in_time:
+        return
+    async with aclosing(ledgers_through(store, [record.revision for record in in_time])) as worlds:
+        for record in in_time:
+            yield await asyncio.to_thread(decide_again, await anext(worlds), record)
+
+
+def check(record: Cycle) -> None:
+    """Refused when this engine is another one than decided the cycle."""
+    if record.engine != engine.VERSION:
+        raise Refused(f"cycle {record.n} was decided by engine {record.engine}, this one is {engine.VERSION}")
 
 
 def decide_again(ledgers: Ledgers, record: Cycle) -> Again:

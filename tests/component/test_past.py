@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.cache.past import ledgers_at, ledgers_of, snapshot_at
+from controlplane.cache.past import ledgers_at, ledgers_of, ledgers_through, snapshot_at
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model.errors import Compacted
 from controlplane.store import keys
@@ -42,6 +42,12 @@ async def test_ledgers_of_a_past_revision_equal_those_that_were_live_then(replic
         assert past.cache.revision == revision
         assert shown(past.cache.snapshot) == world
         assert shape(past) == ledgers
+    moments = sorted(remembered)[:-1]
+    moving = [
+        (past.cache.revision, shape(past), shown(past.cache.snapshot))
+        async for past in ledgers_through(replica.store, moments)
+    ]
+    assert moving == [(moment, *remembered[moment]) for moment in moments]
 
 
 async def test_a_snapshot_at_hand_gives_the_same_ledgers_without_asking_etcd(replica: Replica) -> None:

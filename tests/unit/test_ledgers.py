@@ -218,3 +218,15 @@ def test_open_orders_are_counted_by_owner_until_they_are_final_or_gone() -> None
     told.write({keys.order(orders[2].id): None})
     assert told.ledgers.open_orders == {"ada": 1}
     assert told.rebuilt().open_orders == {"ada": 1}
+
+
+def test_fractions_that_came_and_went_leave_no_trace_in_what_an_owner_has() -> None:
+    told = Told()
+    order = an_order().of(3).jobs(cpu=1).build()
+    told.write({keys.order(order.id): order})
+    placed = [a_fulfilment(order.id).task(at).requesting(cpu=cpu) for at, cpu in enumerate((0.7, 0.1, 0.2))]
+    for one in placed:
+        told.write({keys.desired(one.target, one.identity): one.build()})
+    for one in placed[:1]:
+        told.write({keys.desired(one.target, one.identity): None})
+    assert told.ledgers.owners.frozen() == told.rebuilt().owners.frozen() == {"": (2, {"cpu": 0.3})}
