@@ -72,7 +72,7 @@ def test_what_is_open_and_until_when_is_what_a_clock_shows_minute_by_minute(
 
 
 @settings(max_examples=100, deadline=None)
-@given(some_windows, moments, st.floats(0, 1, exclude_max=True))
+@given(some_windows, moments, st.floats(0, 0.999))
 def test_nothing_changes_before_the_next_change_and_something_does_then(
     windows: list[Window], now: datetime, share: float
 ) -> None:
