@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+
+import msgspec
 
 from controlplane.engine import gangs, preempting, reserving, words
 from controlplane.engine.preempting import Eviction, Soon
@@ -24,8 +26,7 @@ VERSION = "columns-1"
 _MOST_DISPLACING = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     order: str
     job: str
     target: str
@@ -144,17 +145,12 @@ class _Cycle:
         gang: bool = False,
     ) -> int:
         """Hands the places out to the groups, first come first served; how many there were."""
-        groups = iter(run)
-        group, wanted = run[0][0], 0
-        for row, count in laid:
-            target = self.world.targets[row].name
-            while count:
-                if not wanted:
-                    group, wanted = next(groups)
-                some = min(wanted, count)
-                self.placements.append(Placement(group.order, group.job, target, some, signature, gang))
-                wanted -= some
-                count -= some
+        names = self.world.floor.names
+        if len(run) == 1:
+            order, job = run[0][0].order, run[0][0].job
+            self.placements += [Placement(order, job, names[row], count, signature, gang) for row, count in laid]
+        else:
+            self.placements += _handed_out(run, [(names[row], count) for row, count in laid], signature, gang)
         done = sum(count for _, count in laid)
         self.room.owners.take(line.queue.owner, signature, done)
         self.budget -= done
@@ -179,3 +175,19 @@ class _Cycle:
                 return done > 0
             self.evictions.extend(evicted)
         return True
+
+
+def _handed_out(
+    run: list[tuple[Group, int]], laid: list[tuple[str, int]], signature: Signature, gang: bool
+) -> Iterator[Placement]:
+    groups = iter(run)
+    group, wanted = run[0][0], 0
+    for target, places in laid:
+        left = places
+        while left:
+            if not wanted:
+                group, wanted = next(groups)
+            some = min(wanted, left)
+            yield Placement(group.order, group.job, target, some, signature, gang)
+            wanted -= some
+            left -= some

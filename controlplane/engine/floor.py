@@ -49,6 +49,7 @@ class _Column:
 class Floor:
     def __init__(self, targets: tuple[TargetFacts, ...]) -> None:
         self.targets = targets
+        self.names = [facts.name for facts in targets]
         self._rows = {facts.name: row for row, facts in enumerate(targets)}
         self._columns: dict[str, _Column] = {}
         self._static: dict[Signature, Static] = {}

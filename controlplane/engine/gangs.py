@@ -34,6 +34,7 @@ def keep_room(room: Room, owner: str, parts: Parts) -> bool:
     for row, target in enumerate(room.world.targets):
         empty.slots[row] = room.slots[row] + len(target.live)
     empty.neighbours = Neighbours.without(room.neighbours)
+    empty.widen()
     rows: set[int] = set()
     for signature, group in parts:
         laid = empty.place(signature, group.count)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from controlplane.cache.target_ledger import Kind
 from controlplane.engine import words
-from controlplane.engine.floor import Mask
+from controlplane.engine.floor import Mask, Rows
 from controlplane.engine.signature import Signature
 from controlplane.engine.world import TargetRow
 from controlplane.model import selectors
@@ -28,7 +28,7 @@ class Neighbours:
         self._repelling: list[Kind] = []
         for row, target in enumerate(targets):
             for kind, count in target.kinds.items():
-                self.add(kind, row, count)
+                self.add(kind, (row,), (count,))
 
     def copy(self) -> Neighbours:
         other = Neighbours(())
@@ -47,16 +47,26 @@ class Neighbours:
         empty.tasks, empty.closed = np.zeros(other._size, dtype=np.int64), np.zeros(other._size, dtype=bool)
         return empty
 
-    def add(self, kind: Kind, row: int, count: int) -> None:
-        self.tasks[row] += count
-        counts = self.present.get(kind)
-        if counts is None:
-            counts = self.present[kind] = np.zeros(self._size, dtype=np.int64)
+    def add(self, kind: Kind, rows: Sequence[int] | Rows, counts: Sequence[int] | NDArray[np.int64]) -> None:
+        found = self.present.get(kind)
+        if found is None:
+            found = self.present[kind] = np.zeros(self._size, dtype=np.int64)
             if kind.anti_affinity:
                 self._repelling.append(kind)
-        counts[row] += count
+        if len(rows) == 1:
+            # Much the most frequent, and numbers are faster than vectors of one.
+            found[rows[0]] += counts[0]
+            self.tasks[rows[0]] += counts[0]
+        else:
+            found[rows] += counts
+            self.tasks[rows] += counts
         if kind.exclusive:
-            self.closed[row] = self._any_closed = True
+            self.closed[rows] = self._any_closed = True
+
+    def matter_to(self, signature: Signature) -> bool:
+        kind = signature.kind
+        asks = signature.affinity or kind.anti_affinity or kind.exclusive
+        return bool(asks or self._any_closed or self._repelling)
 
     def refusals(self, signature: Signature) -> Iterator[tuple[str, Mask]]:
         if signature.affinity and not self.founds(signature):

@@ -8,8 +8,8 @@ lays all tasks of a signature at once: best tier first, and within a tier evenly
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ from controlplane.model.quantity import Number
 _EPSILON = 1e-9
 _UNLIMITED = np.int64(1 << 40)
 Counts = NDArray[np.int64]
+# Rows of targets, and how many tasks each got.
+Laid = list[tuple[int, int]]
 
 
 class Room:
@@ -40,18 +42,25 @@ class Room:
         self.slots = np.fromiter(slots, dtype=np.int64, count=len(targets))
         self.ready = np.fromiter((row.ready for row in targets), dtype=bool, count=len(targets))
         self.opened = np.fromiter((is_open(row, world.now) for row in targets), dtype=bool, count=len(targets))
-        self._takes = self.ready & self.opened
+        self._takes: Mask = self.ready & self.opened
         self._all_take = bool(self._takes.all())
+        self._slotted = any(row.slots is not None for row in targets)
+        self._ruled = bool(world.book.rules)
         self.load = self._load(self.floor.all_rows)
         self.reliability = self._reliability()
         self.neighbours = Neighbours(targets)
         self.owners = Owners(world)
         self.held = set(world.held)
         self.limited = dict(world.limited)
+        # The most of each quantity that is free on any target that is kept for nobody; room only shrinks, so what was
+        # worked out before stays true, if less and less sharp.
+        self._ceiling: dict[str, float] = {}
+        self._blunt = True
         # Until when a target's room is kept for somebody, in seconds from now; -1 where it is for everybody.
         self.reserved = np.full(len(targets), -1.0)
         self.any_reserved = False
         self._apart = {order: set(names) for order, names in world.spread.items()}
+        self.sharpen()
 
     def trial(self) -> Self:
         """A copy to try something on."""
@@ -64,9 +73,9 @@ class Room:
         other._apart = {order: set(names) for order, names in self._apart.items()}
         return other
 
-    def ruling(self, signature: Signature) -> Ruling | None:
+    def ruling(self, signature: Signature) -> Ruling:
         book = self.world.book
-        return book.rule(signature.facts, self.floor.targets, self.world.now) if book.rules else None
+        return book.rule(signature.facts, self.floor.targets, self.world.now)
 
     # Filters ------------------------------------------------------------------------------------------------------
 
@@ -74,54 +83,117 @@ class Room:
         """Every filter, in the order in which they are asked, with the targets that it refuses."""
         yield from self.floor.static(signature).refusals
         ruling = self.ruling(signature)
-        if ruling is not None:
-            yield from ((words.RULE_FORBIDS, mask) for mask in ruling.forbidden.values())
-            yield from ((words.RULE_REQUIRES, ~mask) for mask in ruling.required.values())
+        yield from ((words.RULE_FORBIDS, mask) for mask in ruling.forbidden.values())
+        yield from ((words.RULE_REQUIRES, ~mask) for mask in ruling.required.values())
         yield words.NOT_READY, ~self.ready
         yield words.WINDOW, ~self.opened
         yield from self.neighbours.refusals(signature)
         if signature.spread:
             yield words.SPREAD, self._together(signature)
-        fits = self._fits(signature, self.floor.all_rows)
-        yield words.CAPACITY, fits <= 0
+        yield words.CAPACITY, ~self._able(signature, self.floor.all_rows)
         yield words.FULL, self.slots <= 0
         yield from ((words.LIMIT, mask) for mask in self._used_up(ruling))
         if self.any_reserved:
             yield words.RESERVED, self._kept_from(signature, self.floor.all_rows)
 
-    def open_rows(self, signature: Signature) -> tuple[Rows, Counts]:
-        """The targets that take at least one such task now, and how many each."""
+    def hopeless(self, signature: Signature) -> bool:
+        """Whether it is plain without looking at targets that none has enough free for one such task."""
+        if signature.time_limit is not None and self.any_reserved:
+            return False
+        return any(amount - _EPSILON > self._ceiling.get(name, 0.0) for name, amount in signature.needs)
+
+    def sharpen(self) -> None:
+        """Called when something did not fit, since the same is likely of what comes next."""
+        if self._blunt and len(self.reserved):
+            open_ = self._takes & (self.reserved < 0)
+            self._ceiling = {name: float(free.max(where=open_, initial=0.0)) for name, free in self.free.items()}
+            self._blunt = False
+
+    def widen(self) -> None:
+        """Called when there is more room than there was."""
+        self._blunt = True
+        self.sharpen()
+
+    def willing(self, signature: Signature) -> Rows:
+        """The targets that refuse such a task for want of room at most."""
         rows = self.floor.static(signature).rows
         if not self._all_take:
             rows = rows[self._takes[rows]]
-        refusing = [mask for _, mask in self.neighbours.refusals(signature)]
-        ruling = self.ruling(signature)
-        if ruling is not None:
-            refusing.extend(ruling.forbidden.values())
-            refusing.extend(~mask for mask in ruling.required.values())
-            refusing.extend(self._used_up(ruling))
+        if self.neighbours.matter_to(signature):
+            for _, mask in self.neighbours.refusals(signature):
+                rows = rows[~mask[rows]]
+        if self._ruled:
+            ruling = self.ruling(signature)
+            for mask in (*ruling.forbidden.values(), *(~mask for mask in ruling.required.values())):
+                rows = rows[~mask[rows]]
         if signature.spread:
-            refusing.append(self._together(signature))
-        for mask in refusing:
-            rows = rows[~mask[rows]]
-        if self.any_reserved:
-            rows = rows[~self._kept_from(signature, rows)]
-        fits = np.minimum(self._fits(signature, rows), self.slots[rows])
+            rows = rows[~self._together(signature)[rows]]
+        return rows
+
+    def open_rows(self, signature: Signature) -> tuple[Rows, Counts]:
+        """The targets that take at least one such task now, and how many each."""
+        rows = self._unkept(signature, self.willing(signature))
+        fits = np.minimum(self._fits(signature, rows), self._at(self.slots, rows))
         if signature.single or self.neighbours.repels_itself(signature.kind):
             fits = np.minimum(fits, 1)
         able = fits > 0
         return (rows, fits) if able.all() else (rows[able], fits[able])
 
+    def lacks(self, signature: Signature) -> str | None:
+        """What all willing targets lack for one such task; None when one takes it, or none is willing."""
+        rows = self.willing(signature)
+        if not len(rows):
+            return None
+        if self.hopeless(signature) and not self.any_reserved:
+            return words.CAPACITY
+        able = self._able(signature, rows)
+        if not able.any():
+            return words.CAPACITY
+        rows = rows[able]
+        if self._slotted:
+            rows = rows[self.slots[rows] > 0]
+            if not len(rows):
+                return words.FULL
+        if not len(self._unlimited(signature, rows)):
+            return words.LIMIT
+        return None if len(self._unkept(signature, rows)) else words.RESERVED
+
+    def _unkept(self, signature: Signature, rows: Rows) -> Rows:
+        """Those of the targets that no limit of a rule and no reservation closes."""
+        rows = self._unlimited(signature, rows)
+        return rows[~self._kept_from(signature, rows)] if self.any_reserved else rows
+
+    def _unlimited(self, signature: Signature, rows: Rows) -> Rows:
+        if self._ruled:
+            for mask in self._used_up(self.ruling(signature)):
+                rows = rows[~mask[rows]]
+        return rows
+
+    def _at(self, column: NDArray[Any], rows: Rows) -> NDArray[Any]:
+        """Without a copy where all targets are meant."""
+        return column if rows is self.floor.all_rows else column[rows]
+
+    def _able(self, signature: Signature, rows: Rows) -> Mask:
+        """Which of the targets have enough free for one such task."""
+        able: Mask | None = None
+        for name, amount in signature.needs:
+            free = self.free.get(name)
+            if free is None:
+                return np.zeros(len(rows), dtype=bool)
+            enough = self._at(free, rows) >= amount - _EPSILON
+            able = enough if able is None else able & enough
+        return np.ones(len(rows), dtype=bool) if able is None else able
+
     def _fits(self, signature: Signature, rows: Rows) -> Counts:
         """How many such tasks go into what is free. A quantity that no target has fits nowhere."""
-        everywhere = rows is self.floor.all_rows
         most: Vector | None = None
         for name, amount in signature.needs:
             free = self.free.get(name)
             if free is None:
                 return np.zeros(len(rows), dtype=np.int64)
-            fits = ((free if everywhere else free[rows]) + _EPSILON) // amount
+            fits = (self._at(free, rows) + _EPSILON) / amount
             most = fits if most is None else np.minimum(most, fits)
+        # Cutting off what is behind the point is a floor here: below nothing there is nothing either.
         return np.full(len(rows), _UNLIMITED) if most is None else most.astype(np.int64)
 
     def holds(self, signature: Signature, row: int) -> bool:
@@ -148,16 +220,15 @@ class Room:
     def score(self, signature: Signature, rows: Rows) -> Vector:
         """The higher the better. Each part is 0 to 1 (rules: -1 to 1) times its weight."""
         weights = self.world.settings.weights
-        load = self.load[rows]
+        load = self._at(self.load, rows)
         score = float(weights.room) * (load if self.world.settings.placement == "pack" else 1.0 - load)
         soft = self.floor.static(signature).soft
         if soft is not None:
             score += float(weights.soft) * soft[rows]
         if self.reliability is not None:
             score += float(weights.reliability) * self.reliability[rows]
-        ruling = self.ruling(signature)
-        if ruling is not None:
-            score += float(weights.rules) * ruling.prefer[rows]
+        if self._ruled:
+            score += float(weights.rules) * self.ruling(signature).prefer[rows]
         if signature.hurt_by:
             hurting = self.neighbours.of_classes(signature.hurt_by)[rows]
             score += float(weights.interference) / (1.0 + hurting)
@@ -179,49 +250,73 @@ class Room:
 
     # Laying -------------------------------------------------------------------------------------------------------
 
-    def place(self, signature: Signature, most: int) -> list[tuple[int, int]]:
-        """Takes room for up to `most` tasks, as (row, count); fewer when no more fit."""
-        laid: list[tuple[int, int]] = []
+    def place(self, signature: Signature, most: int) -> Laid:
+        """Takes room for up to `most` tasks; fewer when no more fit."""
+        laid: Laid = []
+        if self.hopeless(signature):
+            return laid
         while most:
             some = min(most, self.allowance(signature))
-            rows, fits = self.open_rows(signature) if some else (self.floor.all_rows[:0], np.zeros(0, dtype=np.int64))
-            if not len(rows):
+            if not some:
                 break
-            if self.neighbours.founds(signature):
-                # The first of a kind that wants its own kind around: all go where the first one goes.
-                best = int(np.argmax(self._ranking(signature, rows)))
-                rows, fits = rows[best : best + 1], fits[best : best + 1]
-            round_ = self._lay(signature, rows, fits, some)
-            for row, count in round_:
-                self.take(signature, row, count)
-            laid.extend(round_)
-            most -= sum(count for _, count in round_)
+            placed = self._place_one(signature) if some == 1 else self._place_some(signature, some)
+            if not placed:
+                self.sharpen()
+                break
+            laid.extend(placed)
+            most -= sum(count for _, count in placed)
         return laid
+
+    def _place_one(self, signature: Signature) -> Laid:
+        rows = self._unkept(signature, self.willing(signature))
+        able = self._able(signature, rows)
+        if self._slotted:
+            able &= self._at(self.slots, rows) > 0
+        if not len(rows):
+            return []
+        ranking = np.where(able, self._ranking(signature, rows), -np.inf)
+        best = int(ranking.argmax())
+        if not able[best]:
+            return []
+        row = int(rows[best])
+        self._take_one(signature, row)
+        return [(row, 1)]
+
+    def _place_some(self, signature: Signature, most: int) -> Laid:
+        rows, fits = self.open_rows(signature)
+        if not len(rows):
+            return []
+        if self.neighbours.founds(signature):
+            # The first of a kind that wants its own kind around: all go where the first one goes.
+            best = int(np.argmax(self._ranking(signature, rows)))
+            rows, fits = rows[best : best + 1], fits[best : best + 1]
+        rows, counts = self._lay(signature, rows, fits, most)
+        self._take(signature, rows, counts)
+        return list(zip(rows.tolist(), counts.tolist(), strict=True))
 
     def allowance(self, signature: Signature) -> int:
         """How many such tasks may be placed at once, room apart: unique resources and limits of rules."""
         if signature.unique:
             return 0 if any(name in self.held for name in signature.unique) else 1
-        ruling = self.ruling(signature)
-        left = [self._left(limit) for limit in ruling.limits] if ruling is not None else []
+        if not self._ruled:
+            return int(_UNLIMITED)
+        left = [self._left(limit) for limit in self.ruling(signature).limits]
         # Those that are used up refuse targets, of which there may be others.
         return min((some for some in left if some > 0), default=int(_UNLIMITED))
 
     def _left(self, limit: Limit) -> int:
         return limit.most - self.limited.get(limit.name, 0)
 
-    def _used_up(self, ruling: Ruling | None) -> Iterator[Mask]:
-        return (limit.mask for limit in (ruling.limits if ruling is not None else ()) if self._left(limit) <= 0)
+    def _used_up(self, ruling: Ruling) -> Iterator[Mask]:
+        return (limit.mask for limit in ruling.limits if self._left(limit) <= 0)
 
     def _ranking(self, signature: Signature, rows: Rows) -> Vector:
         score = self.score(signature, rows)
         tiers = self.floor.static(signature).tiers
         return score if tiers is None else score - 1e6 * tiers[rows]
 
-    def _lay(self, signature: Signature, rows: Rows, fits: Counts, most: int) -> list[tuple[int, int]]:
+    def _lay(self, signature: Signature, rows: Rows, fits: Counts, most: int) -> tuple[Rows, Counts]:
         ranking = self._ranking(signature, rows)
-        if most == 1:
-            return [(int(rows[int(np.argmax(ranking))]), 1)]
         tiers = self.floor.static(signature).tiers
         if tiers is not None:
             best = tiers[rows] == tiers[rows].min()
@@ -232,30 +327,46 @@ class Room:
         before = np.cumsum(each) - each
         taken = np.clip(most - before, 0, each)
         chosen = np.flatnonzero(taken)
-        return list(zip(rows[order[chosen]].tolist(), taken[chosen].tolist(), strict=True))
+        return rows[order[chosen]], taken[chosen]
 
-    def take(self, signature: Signature, row: int, count: int) -> None:
+    def _take_one(self, signature: Signature, row: int) -> None:
         load = self.load[row]
         for name, amount in signature.needs:
             free = self.free[name]
-            free[row] -= amount * count
+            free[row] -= amount
             capacity = self.capacity[name][row]
             if capacity > 0:
                 load = max(load, 1.0 - free[row] / capacity)
         self.load[row] = load
-        self.slots[row] -= count
-        self.neighbours.add(signature.kind, row, count)
+        self.slots[row] -= 1
+        self._note(signature, (row,), (1,))
+
+    def _take(self, signature: Signature, rows: Rows, counts: Counts) -> None:
+        load = self.load[rows]
+        for name, amount in signature.needs:
+            left = self.free[name][rows] - amount * counts
+            self.free[name][rows] = left
+            capacity = self.capacity[name][rows]
+            np.maximum(load, 1.0 - left / np.where(capacity > 0, capacity, np.inf), out=load)
+        self.load[rows] = load
+        self.slots[rows] -= counts
+        self._note(signature, rows, counts)
+
+    def _note(self, signature: Signature, rows: Sequence[int] | Rows, counts: Sequence[int] | Counts) -> None:
+        """What else a placement changes."""
+        self._blunt = True
+        self.neighbours.add(signature.kind, rows, counts)
         self.held.update(signature.unique)
         if signature.spread:
-            self._apart.setdefault(signature.spread, set()).add(self.floor.targets[row].name)
-        ruling = self.ruling(signature)
-        for limit in ruling.limits if ruling is not None else ():
-            if limit.mask[row]:
-                self.limited[limit.name] = self.limited.get(limit.name, 0) + count
+            apart = self._apart.setdefault(signature.spread, set())
+            apart.update(self.floor.targets[row].name for row in rows)
+        for limit in self.ruling(signature).limits if self._ruled else ():
+            count = sum(int(count) for row, count in zip(rows, counts, strict=True) if limit.mask[row])
+            self.limited[limit.name] = self.limited.get(limit.name, 0) + count
 
     def reserve(self, row: int, until: float) -> None:
         self.reserved[row] = max(self.reserved[row], until)
-        self.any_reserved = True
+        self.any_reserved = self._blunt = True
 
 
 def _vector(amounts: Iterator[Number]) -> Vector:

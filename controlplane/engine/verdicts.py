@@ -27,6 +27,9 @@ def reason_of(room: Room, signature: Signature, owner: str) -> str:
         return words.NO_TARGETS
     if room.owners.allowance(owner, signature) <= 0:
         return words.QUOTA
+    lacking = room.lacks(signature)
+    if lacking is not None:
+        return lacking
     nearest = codes_of(room, signature)
     if (nearest == FITS).any():
         return words.HELD if room.allowance(signature) <= 0 else words.QUEUED
