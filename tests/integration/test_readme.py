@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TOUR = re.compile(r"<!-- tour -->(.*)<!-- /tour -->", re.DOTALL)
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
-LEFT_BEHIND = ("film.yaml", "big.yaml", "giant.yaml", "run.out", "run.err")
+LEFT_BEHIND = ("film.yaml", "big.yaml", "giant.yaml", "rule.yaml", "run.out", "run.err")
 MARK = "--- end of command, exit code "
 _CHECKER = doctest.OutputChecker()
 

@@ -27,6 +27,7 @@ NOW: Final = "now"
 _PLACED: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 # The parser's list of all that could have come, and words about the library's own ways.
 _NOISE: Final = re.compile(r" expecting \{.*\}| \(in container ''\)| \[[A-Z_]+\]$|^[A-Z_]+: ")
+_NO_FIELD: Final = re.compile(rf"undefined field '(\w+)' not found in struct '{schema.PACKAGE}\.(\w+)'")
 _LONGEST_MESSAGE: Final = 300
 
 
@@ -119,7 +120,8 @@ def _invalid(line: int, column: int, said: str) -> Invalid:
 
 
 def _short(message: str) -> str:
-    return _NOISE.sub("", message.partition("\n")[0])[:_LONGEST_MESSAGE]
+    plain = _NOISE.sub("", message.partition("\n")[0])
+    return _NO_FIELD.sub(lambda found: f"{found[2].lower()} has no field '{found[1]}'", plain)[:_LONGEST_MESSAGE]
 
 
 @cache
