@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
@@ -15,13 +17,16 @@ class WorkQueue(Generic[K]):
         self._waiting: set[K] = set()
         self._held: set[K] = set()
         self._again: set[K] = set()
-        self._timers: dict[K, asyncio.TimerHandle] = {}
+        # What comes back later: when, by key; and in the order of their times, with what no longer counts among it.
+        # One timer serves all of them, since there may be hundreds of thousands.
+        self._due: dict[K, float] = {}
+        self._line: list[tuple[float, int, K]] = []
+        self._tie = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
 
     def add(self, key: K) -> None:
         """The key is handed out once after this call, however often it is added before."""
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
+        self._due.pop(key, None)
         if key in self._held:
             self._again.add(key)
         elif key not in self._waiting:
@@ -31,16 +36,32 @@ class WorkQueue(Generic[K]):
     def add_later(self, key: K, seconds: float) -> None:
         """Added after that time, unless it is added earlier; of several times the earliest counts."""
         loop = asyncio.get_running_loop()
-        timer = self._timers.get(key)
-        if timer is not None:
-            if timer.when() <= loop.time() + seconds:
-                return
-            timer.cancel()
-        self._timers[key] = loop.call_later(seconds, self._due, key)
+        when = loop.time() + seconds
+        if self._due.get(key, when + 1) <= when:
+            return
+        self._due[key] = when
+        heapq.heappush(self._line, (when, next(self._tie), key))
+        self._wake_by(when)
 
-    def _due(self, key: K) -> None:
-        self._timers.pop(key, None)
-        self.add(key)
+    def _wake_by(self, when: float) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        while self._line and (self._line[0][0] <= now or not self._counts(self._line[0])):
+            entry = heapq.heappop(self._line)
+            if self._counts(entry):
+                self.add(entry[2])
+        if self._line:
+            self._wake_by(self._line[0][0])
+
+    def _counts(self, entry: tuple[float, int, K]) -> bool:
+        return self._due.get(entry[2]) == entry[0]
 
     async def take(self) -> K:
         key = await self._ready.get()
@@ -56,6 +77,8 @@ class WorkQueue(Generic[K]):
             self.add(key)
 
     def close(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._due.clear()
+        self._line.clear()

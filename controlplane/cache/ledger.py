@@ -294,11 +294,14 @@ class OrderLedger:
             held=0 if self.order.cancel else total[HELD],
         )
 
-    def percent(self) -> int:
-        """How much is done: ended tasks count whole, running ones with what they report."""
+    def percent(self, *, ending: int = 0) -> int:
+        """How much is done: ended tasks count whole, running ones with what they report.
+
+        `ending`: as it will be once the last tasks, so many, have ended.
+        """
         total = max(self.order.tasks_total, 1)
-        ended = sum(job.counts[state] for job in self.jobs.values() for state in _OVER)
-        return min(100, (100 * ended + self.percents) // total)
+        ended = sum(job.counts[state] for job in self.jobs.values() for state in _OVER) + ending
+        return min(100, (100 * ended + (0 if ending else self.percents)) // total)
 
 
 def check(resolved: Resolved) -> None:

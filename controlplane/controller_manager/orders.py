@@ -1,12 +1,13 @@
 """Orders: ends attempts that were reported as ended, asks for stops, folds the status, finishes.
 
-Status is written when the phase changes, and for counts alone at most once a second.
+Status is written when the phase changes, and for counts alone at most once a second. The end of the last attempts and
+the final status are one write.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from controlplane.aio.clock import Clock
 from controlplane.cache.ledger import ORPHAN, JobLedger, OrderLedger
@@ -16,8 +17,8 @@ from controlplane.controller_manager.runner import Again
 from controlplane.model import failure, times
 from controlplane.model.errors import Conflict
 from controlplane.model.fulfilment import Ended, ObservedTask
-from controlplane.model.lifecycle import FINAL_ORDER
-from controlplane.model.order import OrderStatus
+from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase
+from controlplane.model.order import Counts, OrderStatus
 from controlplane.model.progress import phase_of
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
@@ -25,6 +26,8 @@ from controlplane.store.transaction import Item, absent, mod_is, put
 
 _COUNTS_SECONDS = 1.0
 _ORPHANS_AN_ITEM = 500
+# An item with more operations would keep others out of its group.
+_MOST_OPERATIONS = 25
 
 
 class Orders:
@@ -35,23 +38,40 @@ class Orders:
         self._writer = writer
         self._clock = clock
         self._written: dict[str, float] = {}
+        # Those that come back by themselves, when their counts may be written.
+        self._counting: set[str] = set()
 
     def every_key(self) -> Iterable[str]:
         return list(self._ledgers.orders)
 
     def concerned(self, touched: Touched) -> Iterable[str]:
-        ledgers = self._ledgers.orders
-        return [order for order in touched.orders if (ledger := ledgers.get(order)) is None or not untouched(ledger)]
+        """Those that need something now: most changes move counts only, and those are folded when their time comes."""
+        found = []
+        for key in touched.orders:
+            ledger = self._ledgers.orders.get(key)
+            if ledger is None:
+                self._forget(key)
+            elif not untouched(ledger) and (key not in self._counting or urgent(ledger)):
+                found.append(key)
+        return found
 
     async def reconcile(self, key: str) -> Again | None:
+        self._counting.discard(key)
         ledger = self._ledgers.orders.get(key)
+        if ledger is not None and (ledger.over or ledger.order.cancel or ledger.orphans()):
+            await self._write_all(plan(ledger, epoch=self._writer.epoch, now=self._now(), before=self._stored(key)))
+            ledger = self._ledgers.orders.get(key)
         if ledger is None:
-            self._written.pop(key, None)
+            self._forget(key)
             return None
-        if ledger.over or ledger.order.cancel or ledger.orphans():
-            await self._write_all(plan(ledger, epoch=self._writer.epoch, now=self._now()))
-        ledger = self._ledgers.orders.get(key)
-        return await self._fold(ledger) if ledger is not None else None
+        again = await self._fold(ledger)
+        if again is not None:
+            self._counting.add(key)
+        return again
+
+    def _forget(self, key: str) -> None:
+        self._written.pop(key, None)
+        self._counting.discard(key)
 
     async def _fold(self, ledger: OrderLedger) -> Again | None:
         status = fold(ledger, epoch=self._writer.epoch, now=self._now(), before=self._stored(ledger.order.id))
@@ -63,16 +83,14 @@ class Orders:
             if left > 0:
                 return Again(after_seconds=left)
         self._written[identity] = self._clock.monotonic()
-        key = keys.order_status(identity)
-        item = Item(compares=(mod_is(key, ledger.status_revision),), then=(put(key, codec.encode(status)),))
-        await self._write_all([item])
-        return None
+        await self._write_all([_telling(ledger, status)])
+        return None if status.phase in FINAL_ORDER else Again(after_seconds=_COUNTS_SECONDS)
 
     async def _write_all(self, items: list[Item]) -> None:
         """All of them are independent; Conflict when one was refused, after the picture has caught up with the rest."""
         if not items:
             return
-        outcomes = await asyncio.gather(*(self._writer.write(item) for item in items))
+        outcomes = await self._writer.write_all(items)
         await self._ledgers.cache.reached(max(outcome.revision for outcome in outcomes))
         if not all(outcome.succeeded for outcome in outcomes):
             raise Conflict("the order moved on meanwhile")
@@ -91,13 +109,27 @@ def untouched(ledger: OrderLedger) -> bool:
     return not (ledger.live or ledger.ended_any or ledger.status_revision or order.cancel or order.paused)
 
 
-def plan(ledger: OrderLedger, *, epoch: int, now: str) -> list[Item]:
-    """What has to be written for the order's fulfilments, each item by itself."""
+def urgent(ledger: OrderLedger) -> bool:
+    """Whether more than its counts may have to be written. What has something live cannot be at its end."""
+    order = ledger.order
+    if ledger.over or order.cancel or not ledger.live or ledger.orphans():
+        return True
+    return ledger.phase != (OrderPhase.PAUSED if order.paused else OrderPhase.RUNNING)
+
+
+def plan(ledger: OrderLedger, *, epoch: int, now: str, before: OrderStatus | None = None) -> list[Item]:
+    """What has to be written for the order's fulfilments, each item by itself; with the last end, the order's own."""
     cancel = ledger.order.cancel
-    items = [
+    releases = [
         release.ended_by_report(ledger.live[identity], cancelled=cancel, epoch=epoch, now=now)
         for identity in ledger.over
     ]
+    final = finish(ledger, [ended for ended, _ in releases], epoch=epoch, now=now, before=before)
+    if final is not None:
+        whole = _together([*(item for _, item in releases), _telling(ledger, final)])
+        if whole.weight() <= _MOST_OPERATIONS:
+            return [whole]
+    items = [item for _, item in releases]
     if cancel:
         items.extend(
             release.stop(live.fulfilment, "Cancelled", epoch=epoch, revision=live.revision)
@@ -107,6 +139,45 @@ def plan(ledger: OrderLedger, *, epoch: int, now: str) -> list[Item]:
     if ledger.orphans():
         items.extend(_orphans(ledger, epoch=epoch, now=now))
     return items
+
+
+def _together(items: Sequence[Item]) -> Item:
+    return Item(
+        compares=tuple(compare for item in items for compare in item.compares),
+        then=tuple(operation for item in items for operation in item.then),
+    )
+
+
+def _telling(ledger: OrderLedger, status: OrderStatus) -> Item:
+    key = keys.order_status(ledger.order.id)
+    return Item(compares=(mod_is(key, ledger.status_revision),), then=(put(key, codec.encode(status)),))
+
+
+def finish(
+    ledger: OrderLedger, ends: Sequence[Ended], *, epoch: int, now: str, before: OrderStatus | None
+) -> OrderStatus | None:
+    """The order's final status when these ends are all that it still waits for; None when it is not over with them."""
+    if not ends or len(ends) != len(ledger.live):
+        return None
+    counts = ledger.counts()
+    decided = Counter(task.decision for ended in ends for task in ended.tasks)
+    over = decided["done"] + decided["fail"] + decided["cancel"]
+    if counts.pending or counts.held or over != decided.total() or over != counts.placed + counts.running:
+        return None
+    final = Counts(
+        succeeded=counts.succeeded + decided["done"],
+        failed=counts.failed + decided["fail"],
+        cancelled=counts.cancelled + decided["cancel"],
+    )
+    return OrderStatus(
+        order=ledger.order.id,
+        epoch=epoch,
+        phase=phase_of(final, cancel=ledger.order.cancel, paused=ledger.order.paused, began=True),
+        counts=final,
+        percent=ledger.percent(ending=over),
+        started=(before.started if before is not None else None) or now,
+        finished=now,
+    )
 
 
 def _orphans(ledger: OrderLedger, *, epoch: int, now: str) -> Iterable[Item]:

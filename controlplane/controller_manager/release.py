@@ -6,6 +6,8 @@ between is never thrown away unread.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from controlplane.cache.ledger import LiveFulfilment
@@ -15,7 +17,14 @@ from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, delete, mod_is, put
 
 
-def ended_by_report(live: LiveFulfilment, *, cancelled: bool, epoch: int, now: str) -> Item:
+class Release(NamedTuple):
+    """How the fulfilment ended, and the write that says so and gives back what it held."""
+
+    ended: Ended
+    item: Item
+
+
+def ended_by_report(live: LiveFulfilment, *, cancelled: bool, epoch: int, now: str) -> Release:
     """The joblet reported the end: each task ends as observed, a stopped one for the reason that the stop gave."""
     assert live.observed is not None
     tasks = tuple(_stopped(task, live.fulfilment) for task in live.observed.tasks)
@@ -29,7 +38,7 @@ def _stopped(task: ObservedTask, wanted: Fulfilment) -> ObservedTask:
     return msgspec.structs.replace(task, reason=wanted.reason)
 
 
-def ended_by_loss(live: LiveFulfilment, reason: str, *, cancelled: bool, epoch: int, now: str) -> Item:
+def ended_by_loss(live: LiveFulfilment, reason: str, *, cancelled: bool, epoch: int, now: str) -> Release:
     """The target is lost: what was reported as ended stays so, the rest ends with the reason."""
     reported = {(task.job, task.index): task for task in live.observed.tasks} if live.observed else {}
     tasks = tuple(
@@ -40,7 +49,9 @@ def ended_by_loss(live: LiveFulfilment, reason: str, *, cancelled: bool, epoch: 
     return _release(live, tasks, cancelled=cancelled, epoch=epoch, now=now)
 
 
-def _release(live: LiveFulfilment, tasks: tuple[ObservedTask, ...], *, cancelled: bool, epoch: int, now: str) -> Item:
+def _release(
+    live: LiveFulfilment, tasks: tuple[ObservedTask, ...], *, cancelled: bool, epoch: int, now: str
+) -> Release:
     fulfilment = live.fulfilment
     ended = Ended(
         id=fulfilment.id,
@@ -53,7 +64,7 @@ def _release(live: LiveFulfilment, tasks: tuple[ObservedTask, ...], *, cancelled
     )
     place = keys.desired(fulfilment.target, fulfilment.id)
     report = keys.observed(fulfilment.target, fulfilment.id)
-    return Item(
+    item = Item(
         compares=(mod_is(report, live.observed_revision), mod_is(place, live.revision)),
         then=(
             put(keys.ended(fulfilment.order, fulfilment.id), codec.encode(ended)),
@@ -62,6 +73,7 @@ def _release(live: LiveFulfilment, tasks: tuple[ObservedTask, ...], *, cancelled
             *(delete(keys.claim(name)) for name in fulfilment.holds),
         ),
     )
+    return Release(ended, item)
 
 
 def stop(fulfilment: Fulfilment, reason: str, *, epoch: int, revision: int) -> Item:

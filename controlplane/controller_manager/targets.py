@@ -8,7 +8,6 @@ for that), so claims go with the attempts.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from controlplane.aio.clock import Clock
@@ -122,9 +121,8 @@ class Targets:
                 live.observed, live.observed_revision = seen.sound(Observed), seen.revision
             ledger = self._ledgers.orders.get(fulfilment.order)
             cancelled = ledger is None or ledger.order.cancel
-            items.append(
-                release.ended_by_loss(live, "TargetLost", cancelled=cancelled, epoch=self._writer.epoch, now=now)
-            )
+            lost = release.ended_by_loss(live, "TargetLost", cancelled=cancelled, epoch=self._writer.epoch, now=now)
+            items.append(lost.item)
             if len(items) == _LOST_AT_ONCE:
                 break
         await self._write(items)
@@ -132,7 +130,7 @@ class Targets:
     async def _write(self, items: list[Item]) -> None:
         if not items:
             return
-        outcomes = await asyncio.gather(*(self._writer.write(item) for item in items))
+        outcomes = await self._writer.write_all(items)
         await self._ledgers.cache.reached(max(outcome.revision for outcome in outcomes))
         if not all(outcome.succeeded for outcome in outcomes):
             raise Conflict("the target moved on meanwhile")

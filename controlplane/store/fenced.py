@@ -30,7 +30,7 @@ class FencedWriter:
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
         self._group: GroupCommit[Item, Outcome] = GroupCommit(
-            leadership.commit, transaction.front, gather_seconds=0.002, in_flight=4
+            leadership.commit, transaction.front, gather_seconds=0.01, in_flight=4
         )
 
     @property
@@ -39,3 +39,12 @@ class FencedWriter:
 
     async def write(self, item: Item) -> Outcome:
         return await self._group.submit(item)
+
+    async def write_all(self, items: Sequence[Item]) -> list[Outcome]:
+        """All are sent, and need not stay together; the error of one is raised after every one was answered."""
+        outcomes: list[Outcome] = []
+        for result in await self._group.submit_all(items):
+            if isinstance(result, Exception):
+                raise result
+            outcomes.append(result)
+        return outcomes

@@ -29,8 +29,20 @@ class Stage:
         self.told.write({keys.observed("t1", builder.identity): builder.observed(phase, reason=reason)})
         return self.told.history.revision
 
-    def plan(self) -> list[Item]:
-        return orders.plan(self.told.ledgers.orders[self.order.id], epoch=7, now=NOW)
+    def plan(self, before: OrderStatus | None = None) -> list[Item]:
+        return orders.plan(self.told.ledgers.orders[self.order.id], epoch=7, now=NOW, before=before)
+
+    def final(self) -> OrderStatus | None:
+        """The status that is written with the ends, if there is one."""
+        key = keys.order_status(self.order.id)
+        written = [value for item in self.plan() for name, value in writes(item)[0].items() if name == key]
+        return codec.decode(written[0], OrderStatus) if written else None
+
+    def happen(self, items: list[Item]) -> None:
+        """Tells the ledgers what these writes do."""
+        for item in items:
+            puts, deletes = writes(item)
+            self.told.write({**puts, **dict.fromkeys(deletes)})
 
     def fold(self, before: OrderStatus | None = None) -> OrderStatus | None:
         return orders.fold(self.told.ledgers.orders[self.order.id], epoch=7, now=NOW, before=before)
@@ -49,7 +61,7 @@ def test_what_runs_needs_no_write() -> None:
 
 
 def test_a_reported_end_is_released_with_all_of_its_keys_in_one_item() -> None:
-    stage = Stage(an_order().holding("x").jobs(cpu=1))
+    stage = Stage(an_order().of(2).holding("x").jobs(cpu=1))
     one = stage.placed(0, holds=("x",))
     placed_at = stage.told.history.revision
     reported_at = stage.reported(one, "Failed", reason="ExitCode")
@@ -130,6 +142,96 @@ def test_a_task_whose_placement_vanished_ends_as_lost_and_is_tried_again() -> No
     ended = codec.decode(value, Ended)
     assert (ended.tasks[0].reason, ended.tasks[0].decision) == ("Lost", "retry")
     assert list(item.compares) == [transaction.absent(key)]
+
+
+def test_the_last_end_and_the_final_status_are_one_write() -> None:
+    stage = Stage(an_order().of(2).jobs(cpu=1))
+    one, two = stage.placed(0), stage.placed(1)
+    status = OrderStatus(order=stage.order.id, epoch=7, phase="Running", counts=Counts(placed=2), started="earlier")
+    stage.told.write({keys.order_status(stage.order.id): status})
+    told_at = stage.told.history.revision
+    stage.reported(one, "Succeeded")
+    stage.reported(two, "Failed", reason="ExitCode")
+    (item,) = stage.plan(before=status)
+    puts, deletes = writes(item)
+    final = codec.decode(puts[keys.order_status(stage.order.id)], OrderStatus)
+    assert (final.phase, final.counts) == ("Failed", Counts(succeeded=1, failed=1))
+    assert (final.percent, final.started, final.finished, final.epoch) == (100, "earlier", NOW, 7)
+    assert transaction.mod_is(keys.order_status(stage.order.id), told_at) in item.compares
+    assert len(item.compares) == 5
+    assert {keys.ended(stage.order.id, one.identity), keys.ended(stage.order.id, two.identity)} <= puts.keys()
+    assert len(deletes) == 4
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Cancelled"])
+def test_the_final_status_is_the_one_that_folding_the_ends_would_give(phase: str, cancelled: bool) -> None:
+    builder = an_order().of(3).jobs(cpu=1)
+    stage = Stage(builder.cancelled() if cancelled else builder)
+    stage.reported(stage.placed(0), "Succeeded")
+    if not cancelled:
+        stage.happen(stage.plan())
+        stage.reported(stage.placed(1), "Failed", reason="ExitCode")
+        stage.happen(stage.plan())
+        stage.reported(stage.placed(2), phase)
+    final = stage.final()
+    for item in stage.plan():
+        puts, deletes = writes(item)
+        puts.pop(keys.order_status(stage.order.id), None)
+        stage.told.write({**puts, **dict.fromkeys(deletes)})
+    assert final is not None
+    assert final == stage.fold()
+
+
+def test_an_order_of_which_something_is_left_is_not_finished_with_an_end() -> None:
+    waiting = Stage(an_order().of(2).jobs(cpu=1))
+    waiting.reported(waiting.placed(0), "Succeeded")
+    running = Stage(an_order().of(2).jobs(cpu=1))
+    running.reported(running.placed(0), "Succeeded")
+    running.reported(running.placed(1), "Running")
+    again = Stage(an_order().jobs(cpu=1))
+    again.reported(again.placed(0), "Failed", reason="Lost")
+    for stage in (waiting, running, again):
+        assert len(stage.plan()) == 1
+        assert stage.final() is None
+
+
+def test_an_order_with_many_ends_at_once_is_finished_after_them() -> None:
+    stage = Stage(an_order().of(40).jobs(cpu=1))
+    for index in range(40):
+        stage.reported(stage.placed(index), "Succeeded")
+    items = stage.plan()
+    assert len(items) == 40
+    assert stage.final() is None
+    stage.happen(items)
+    status = stage.fold()
+    assert status is not None
+    assert (status.phase, status.percent) == ("Succeeded", 100)
+
+
+@pytest.mark.parametrize(("phase", "expected"), [("Running", False), ("Pending", True), ("Paused", True)])
+def test_a_running_order_whose_counts_moved_can_wait(phase: str, expected: bool) -> None:
+    stage = Stage(an_order().of(2).jobs(cpu=1))
+    stage.reported(stage.placed(0), "Running")
+    status = OrderStatus(order=stage.order.id, epoch=7, phase=phase, counts=Counts(placed=1, pending=1))
+    stage.told.write({keys.order_status(stage.order.id): status})
+    assert orders.urgent(stage.told.ledgers.orders[stage.order.id]) is expected
+
+
+@pytest.mark.parametrize("event", ["ended", "cancelled", "vanished"])
+def test_an_order_that_needs_a_write_is_urgent(event: str) -> None:
+    stage = Stage(an_order().of(2).jobs(cpu=1))
+    one = stage.placed(0)
+    status = OrderStatus(order=stage.order.id, epoch=7, phase="Running", counts=Counts(placed=1, pending=1))
+    stage.told.write({keys.order_status(stage.order.id): status})
+    assert not orders.urgent(stage.told.ledgers.orders[stage.order.id])
+    if event == "ended":
+        stage.reported(one, "Succeeded")
+    elif event == "cancelled":
+        stage.told.write({keys.order(stage.order.id): msgspec.structs.replace(stage.order, cancel=True)})
+    else:
+        stage.told.write({keys.desired("t1", one.identity): None})
+    assert orders.urgent(stage.told.ledgers.orders[stage.order.id])
 
 
 def test_an_order_that_waits_needs_no_status() -> None:
