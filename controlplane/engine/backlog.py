@@ -81,7 +81,8 @@ class Backlog:
             again.update(self._ledgers.orders)
         self._book, self._minute = book, moment[:16]
         changed = False
-        for identity in again:
+        # Sorted, so that a large backlog is entered from end to end and not all over the place.
+        for identity in sorted(again) if len(again) > 1 else again:
             ledger = self._ledgers.orders.get(identity)
             wants = ledger if ledger is not None and ledger.wants_room() else None
             if wants is None and identity not in self._places:

@@ -11,10 +11,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
 from controlplane.engine import gangs, preempting, reserving, words
+from controlplane.engine.laying import Laid, place
 from controlplane.engine.preempting import Eviction, Soon
 from controlplane.engine.room import Room
 from controlplane.engine.service import Group, Line, Queue, Service, Turn
@@ -35,15 +37,37 @@ class Placement(msgspec.Struct, frozen=True):
     gang: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+class Batch(msgspec.Struct, frozen=True):
+    """Tasks of one group, as columns: rows of targets and how many went to each."""
+
+    order: str
+    job: str
+    signature: Signature
+    gang: bool
+    rows: list[int]
+    counts: list[int]
+
+
+@dataclass(frozen=True)
 class Decision:
-    placements: tuple[Placement, ...]
+    """What was decided, in columns; `placements` is the same one by one."""
+
+    targets: list[str]
+    batches: tuple[Batch, ...]
     considered: int
     refused: dict[str, int]
     evictions: tuple[Eviction, ...] = ()
 
+    @cached_property
+    def placements(self) -> tuple[Placement, ...]:
+        return tuple(
+            Placement(batch.order, batch.job, self.targets[row], count, batch.signature, batch.gang)
+            for batch in self.batches
+            for row, count in zip(batch.rows, batch.counts, strict=True)
+        )
+
     def placed(self) -> int:
-        return sum(placement.count for placement in self.placements)
+        return sum(sum(batch.counts) for batch in self.batches)
 
     def digest(self) -> str:
         text = hashlib.sha256()
@@ -64,7 +88,8 @@ def decide(world: World, queues: Iterable[Queue]) -> Decision:
     for line in cycle.service.waiting():
         cycle.refused[words.QUEUED] += line.tasks
     return Decision(
-        placements=tuple(cycle.placements),
+        targets=world.floor.names,
+        batches=tuple(cycle.batches),
         considered=sum(queue.tasks for queue in queues),
         refused={reason: count for reason, count in cycle.refused.items() if count},
         evictions=tuple(cycle.evictions),
@@ -78,7 +103,7 @@ class _Cycle:
     room: Room = field(init=False)
     service: Service = field(init=False)
     budget: int = field(init=False)
-    placements: list[Placement] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
     evictions: list[Eviction] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     stuck: dict[Signature, str] = field(default_factory=dict)
@@ -101,7 +126,7 @@ class _Cycle:
             return True
         run = line.run(min(turn.most, self.budget), turn.before)
         wanted = sum(count for _, count in run)
-        laid = self.room.place(signature, min(wanted, self.room.owners.allowance(owner, signature)))
+        laid = place(self.room, signature, min(wanted, self.room.owners.allowance(owner, signature)))
         done = self._book(run, laid, signature, line)
         if done == wanted:
             return False
@@ -116,7 +141,7 @@ class _Cycle:
     def serve_gang(self, turn: Turn) -> bool:
         """Places all groups of the gang or none."""
         line = turn.line
-        if line.tasks > self.budget and self.placements:
+        if line.tasks > self.budget and self.batches:
             # It goes first when a cycle has its whole budget left.
             self.budget = 0
             return False
@@ -125,7 +150,7 @@ class _Cycle:
         reason = gangs.refusal(self.room.trial(), line.queue.owner, parts)
         if reason is None:
             for signature, group in parts:
-                laid = self.room.place(signature, group.count)
+                laid = place(self.room, signature, group.count)
                 self._book([(group, group.count)], laid, signature, line, gang=True)
             line.left = 0
             return False
@@ -136,22 +161,15 @@ class _Cycle:
         return True
 
     def _book(
-        self,
-        run: list[tuple[Group, int]],
-        laid: list[tuple[int, int]],
-        signature: Signature,
-        line: Line,
-        *,
-        gang: bool = False,
+        self, run: list[tuple[Group, int]], laid: Laid, signature: Signature, line: Line, *, gang: bool = False
     ) -> int:
         """Hands the places out to the groups, first come first served; how many there were."""
-        names = self.world.floor.names
-        if len(run) == 1:
-            order, job = run[0][0].order, run[0][0].job
-            self.placements += [Placement(order, job, names[row], count, signature, gang) for row, count in laid]
-        else:
-            self.placements += _handed_out(run, [(names[row], count) for row, count in laid], signature, gang)
-        done = sum(count for _, count in laid)
+        done = laid.total
+        if done and len(run) == 1:
+            group = run[0][0]
+            self.batches.append(Batch(group.order, group.job, signature, gang, laid.rows, laid.counts))
+        elif done:
+            self.batches += _handed_out(run, laid, signature, gang=gang)
         self.room.owners.take(line.queue.owner, signature, done)
         self.budget -= done
         line.tasks -= done
@@ -177,17 +195,23 @@ class _Cycle:
         return True
 
 
-def _handed_out(
-    run: list[tuple[Group, int]], laid: list[tuple[str, int]], signature: Signature, gang: bool
-) -> Iterator[Placement]:
-    groups = iter(run)
-    group, wanted = run[0][0], 0
-    for target, places in laid:
-        left = places
-        while left:
-            if not wanted:
-                group, wanted = next(groups)
-            some = min(wanted, left)
-            yield Placement(group.order, group.job, target, some, signature, gang)
-            wanted -= some
-            left -= some
+def _handed_out(run: list[tuple[Group, int]], laid: Laid, signature: Signature, *, gang: bool) -> Iterator[Batch]:
+    """The places in their order, to the groups in theirs."""
+    places = iter(zip(laid.rows, laid.counts, strict=True))
+    left = laid.total
+    row, free = 0, 0
+    for group, wanted in run:
+        rows: list[int] = []
+        counts: list[int] = []
+        missing = min(wanted, left)
+        left -= missing
+        while missing:
+            if not free:
+                row, free = next(places)
+            some = min(missing, free)
+            rows.append(row)
+            counts.append(some)
+            missing -= some
+            free -= some
+        if rows:
+            yield Batch(group.order, group.job, signature, gang, rows, counts)

@@ -109,7 +109,7 @@ def next_to_go(world: World, backlog: Backlog, order: str) -> int:
     """How many tasks of the order go at once, if nothing changes."""
     unbounded = msgspec.structs.replace(world.settings, cycle_budget=_PLENTY)
     decision = decide(replace(world, settings=unbounded), backlog.queues())
-    return sum(placement.count for placement in decision.placements if placement.order == order)
+    return sum(sum(batch.counts) for batch in decision.batches if batch.order == order)
 
 
 def conclusion(ledger: OrderLedger, groups: Sequence[GroupExplanation], ahead: Sequence[Ahead], going: int) -> str:

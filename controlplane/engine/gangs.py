@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from controlplane.engine import words
+from controlplane.engine.laying import place
 from controlplane.engine.neighbours import Neighbours
 from controlplane.engine.room import Room
 from controlplane.engine.service import Group
@@ -19,7 +20,7 @@ def refusal(trial: Room, owner: str, parts: Parts) -> str | None:
     """Why the gang does not go in whole; None when it does. The trial is used up."""
     for signature, group in parts:
         allowed = trial.owners.allowance(owner, signature)
-        done = sum(count for _, count in trial.place(signature, min(group.count, allowed)))
+        done = place(trial, signature, min(group.count, allowed)).total
         trial.owners.take(owner, signature, done)
         if done < group.count:
             reason = reason_of(trial, signature, owner)
@@ -37,10 +38,10 @@ def keep_room(room: Room, owner: str, parts: Parts) -> bool:
     empty.widen()
     rows: set[int] = set()
     for signature, group in parts:
-        laid = empty.place(signature, group.count)
-        if sum(count for _, count in laid) < group.count:
+        laid = place(empty, signature, group.count)
+        if laid.total < group.count:
             return False
-        rows.update(row for row, _ in laid)
+        rows.update(laid.rows)
     for row in rows:
         room.reserve(row, math.inf)
     return True

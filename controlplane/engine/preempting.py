@@ -85,7 +85,7 @@ def _short(room: Room, signature: Signature, row: int, soon: Soon) -> dict[str, 
     """What is missing there once all that is stopping is gone."""
     free: dict[str, float] = {name: float(room.free[name][row]) for name, _ in signature.needs}
     slots = int(room.slots[row])
-    for one in room.world.targets[row].live.values():
+    for _, one in sorted(room.world.targets[row].live.items()):
         if one.want == "stop" or one.id in soon.stopped:
             slots += 1
             for name in free:

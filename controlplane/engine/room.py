@@ -1,8 +1,6 @@
-"""Room: what is left in this cycle, target by target, and how tasks are laid into it.
+"""Room: what is left in this cycle, target by target: which targets take a task, which filter refuses it.
 
-Simple equivalent: for each task, of the targets that no filter refuses, take the one with the best score. This version
-lays all tasks of a signature at once: best tier first, and within a tier evenly over the targets in order of score
-(or, to pack, the best target full before the next). Room only ever shrinks within a cycle.
+Room only ever shrinks within a cycle. How tasks are laid into it is told in `laying`.
 """
 
 from __future__ import annotations
@@ -26,8 +24,6 @@ from controlplane.model.quantity import Number
 _EPSILON = 1e-9
 _UNLIMITED = np.int64(1 << 40)
 Counts = NDArray[np.int64]
-# Rows of targets, and how many tasks each got.
-Laid = list[tuple[int, int]]
 
 
 class Room:
@@ -44,8 +40,8 @@ class Room:
         self.opened = np.fromiter((is_open(row, world.now) for row in targets), dtype=bool, count=len(targets))
         self._takes: Mask = self.ready & self.opened
         self._all_take = bool(self._takes.all())
-        self._slotted = any(row.slots is not None for row in targets)
-        self._ruled = bool(world.book.rules)
+        self.slotted = any(row.slots is not None for row in targets)
+        self.ruled = bool(world.book.rules)
         self.load = self._load(self.floor.all_rows)
         self.reliability = self._reliability()
         self.neighbours = Neighbours(targets)
@@ -90,7 +86,7 @@ class Room:
         yield from self.neighbours.refusals(signature)
         if signature.spread:
             yield words.SPREAD, self._together(signature)
-        yield words.CAPACITY, ~self._able(signature, self.floor.all_rows)
+        yield words.CAPACITY, ~self.able(signature, self.floor.all_rows)
         yield words.FULL, self.slots <= 0
         yield from ((words.LIMIT, mask) for mask in self._used_up(ruling))
         if self.any_reserved:
@@ -122,7 +118,7 @@ class Room:
         if self.neighbours.matter_to(signature):
             for _, mask in self.neighbours.refusals(signature):
                 rows = rows[~mask[rows]]
-        if self._ruled:
+        if self.ruled:
             ruling = self.ruling(signature)
             for mask in (*ruling.forbidden.values(), *(~mask for mask in ruling.required.values())):
                 rows = rows[~mask[rows]]
@@ -132,8 +128,8 @@ class Room:
 
     def open_rows(self, signature: Signature) -> tuple[Rows, Counts]:
         """The targets that take at least one such task now, and how many each."""
-        rows = self._unkept(signature, self.willing(signature))
-        fits = np.minimum(self._fits(signature, rows), self._at(self.slots, rows))
+        rows = self.unkept(signature, self.willing(signature))
+        fits = np.minimum(self._fits(signature, rows), self.at(self.slots, rows))
         if signature.single or self.neighbours.repels_itself(signature.kind):
             fits = np.minimum(fits, 1)
         able = fits > 0
@@ -146,41 +142,41 @@ class Room:
             return None
         if self.hopeless(signature) and not self.any_reserved:
             return words.CAPACITY
-        able = self._able(signature, rows)
+        able = self.able(signature, rows)
         if not able.any():
             return words.CAPACITY
         rows = rows[able]
-        if self._slotted:
+        if self.slotted:
             rows = rows[self.slots[rows] > 0]
             if not len(rows):
                 return words.FULL
         if not len(self._unlimited(signature, rows)):
             return words.LIMIT
-        return None if len(self._unkept(signature, rows)) else words.RESERVED
+        return None if len(self.unkept(signature, rows)) else words.RESERVED
 
-    def _unkept(self, signature: Signature, rows: Rows) -> Rows:
+    def unkept(self, signature: Signature, rows: Rows) -> Rows:
         """Those of the targets that no limit of a rule and no reservation closes."""
         rows = self._unlimited(signature, rows)
         return rows[~self._kept_from(signature, rows)] if self.any_reserved else rows
 
     def _unlimited(self, signature: Signature, rows: Rows) -> Rows:
-        if self._ruled:
+        if self.ruled:
             for mask in self._used_up(self.ruling(signature)):
                 rows = rows[~mask[rows]]
         return rows
 
-    def _at(self, column: NDArray[Any], rows: Rows) -> NDArray[Any]:
+    def at(self, column: NDArray[Any], rows: Rows) -> NDArray[Any]:
         """Without a copy where all targets are meant."""
         return column if rows is self.floor.all_rows else column[rows]
 
-    def _able(self, signature: Signature, rows: Rows) -> Mask:
+    def able(self, signature: Signature, rows: Rows) -> Mask:
         """Which of the targets have enough free for one such task."""
         able: Mask | None = None
         for name, amount in signature.needs:
             free = self.free.get(name)
             if free is None:
                 return np.zeros(len(rows), dtype=bool)
-            enough = self._at(free, rows) >= amount - _EPSILON
+            enough = self.at(free, rows) >= amount - _EPSILON
             able = enough if able is None else able & enough
         return np.ones(len(rows), dtype=bool) if able is None else able
 
@@ -191,7 +187,7 @@ class Room:
             free = self.free.get(name)
             if free is None:
                 return np.zeros(len(rows), dtype=np.int64)
-            fits = (self._at(free, rows) + _EPSILON) / amount
+            fits = (self.at(free, rows) + _EPSILON) / amount
             most = fits if most is None else np.minimum(most, fits)
         # Cutting off what is behind the point is a floor here: below nothing there is nothing either.
         return np.full(len(rows), _UNLIMITED) if most is None else most.astype(np.int64)
@@ -215,25 +211,6 @@ class Room:
             return np.asarray(kept)
         return np.asarray(kept & (until < float(signature.time_limit)))
 
-    # Scores -------------------------------------------------------------------------------------------------------
-
-    def score(self, signature: Signature, rows: Rows) -> Vector:
-        """The higher the better. Each part is 0 to 1 (rules: -1 to 1) times its weight."""
-        weights = self.world.settings.weights
-        load = self._at(self.load, rows)
-        score = float(weights.room) * (load if self.world.settings.placement == "pack" else 1.0 - load)
-        soft = self.floor.static(signature).soft
-        if soft is not None:
-            score += float(weights.soft) * soft[rows]
-        if self.reliability is not None:
-            score += float(weights.reliability) * self.reliability[rows]
-        if self._ruled:
-            score += float(weights.rules) * self.ruling(signature).prefer[rows]
-        if signature.hurt_by:
-            hurting = self.neighbours.of_classes(signature.hurt_by)[rows]
-            score += float(weights.interference) / (1.0 + hurting)
-        return np.asarray(score, dtype=np.float64)
-
     def _reliability(self) -> Vector | None:
         memory, now = self.world.settings.failure_memory, self.world.now
         failed = [recent_failures(row, now, memory) for row in self.world.targets]
@@ -248,57 +225,11 @@ class Room:
             np.maximum(load, np.where(most > 0, used, 0.0), out=load)
         return load
 
-    # Laying -------------------------------------------------------------------------------------------------------
-
-    def place(self, signature: Signature, most: int) -> Laid:
-        """Takes room for up to `most` tasks; fewer when no more fit."""
-        laid: Laid = []
-        if self.hopeless(signature):
-            return laid
-        while most:
-            some = min(most, self.allowance(signature))
-            if not some:
-                break
-            placed = self._place_one(signature) if some == 1 else self._place_some(signature, some)
-            if not placed:
-                self.sharpen()
-                break
-            laid.extend(placed)
-            most -= sum(count for _, count in placed)
-        return laid
-
-    def _place_one(self, signature: Signature) -> Laid:
-        rows = self._unkept(signature, self.willing(signature))
-        able = self._able(signature, rows)
-        if self._slotted:
-            able &= self._at(self.slots, rows) > 0
-        if not len(rows):
-            return []
-        ranking = np.where(able, self._ranking(signature, rows), -np.inf)
-        best = int(ranking.argmax())
-        if not able[best]:
-            return []
-        row = int(rows[best])
-        self._take_one(signature, row)
-        return [(row, 1)]
-
-    def _place_some(self, signature: Signature, most: int) -> Laid:
-        rows, fits = self.open_rows(signature)
-        if not len(rows):
-            return []
-        if self.neighbours.founds(signature):
-            # The first of a kind that wants its own kind around: all go where the first one goes.
-            best = int(np.argmax(self._ranking(signature, rows)))
-            rows, fits = rows[best : best + 1], fits[best : best + 1]
-        rows, counts = self._lay(signature, rows, fits, most)
-        self._take(signature, rows, counts)
-        return list(zip(rows.tolist(), counts.tolist(), strict=True))
-
     def allowance(self, signature: Signature) -> int:
         """How many such tasks may be placed at once, room apart: unique resources and limits of rules."""
         if signature.unique:
             return 0 if any(name in self.held for name in signature.unique) else 1
-        if not self._ruled:
+        if not self.ruled:
             return int(_UNLIMITED)
         left = [self._left(limit) for limit in self.ruling(signature).limits]
         # Those that are used up refuse targets, of which there may be others.
@@ -310,26 +241,7 @@ class Room:
     def _used_up(self, ruling: Ruling) -> Iterator[Mask]:
         return (limit.mask for limit in ruling.limits if self._left(limit) <= 0)
 
-    def _ranking(self, signature: Signature, rows: Rows) -> Vector:
-        score = self.score(signature, rows)
-        tiers = self.floor.static(signature).tiers
-        return score if tiers is None else score - 1e6 * tiers[rows]
-
-    def _lay(self, signature: Signature, rows: Rows, fits: Counts, most: int) -> tuple[Rows, Counts]:
-        ranking = self._ranking(signature, rows)
-        tiers = self.floor.static(signature).tiers
-        if tiers is not None:
-            best = tiers[rows] == tiers[rows].min()
-            rows, fits, ranking = rows[best], fits[best], ranking[best]
-        share = most if self.world.settings.placement == "pack" else -(-most // len(rows))
-        order = np.argsort(-ranking, kind="stable")
-        each = np.minimum(fits[order], share)
-        before = np.cumsum(each) - each
-        taken = np.clip(most - before, 0, each)
-        chosen = np.flatnonzero(taken)
-        return rows[order[chosen]], taken[chosen]
-
-    def _take_one(self, signature: Signature, row: int) -> None:
+    def take_one(self, signature: Signature, row: int) -> None:
         load = self.load[row]
         for name, amount in signature.needs:
             free = self.free[name]
@@ -341,7 +253,7 @@ class Room:
         self.slots[row] -= 1
         self._note(signature, (row,), (1,))
 
-    def _take(self, signature: Signature, rows: Rows, counts: Counts) -> None:
+    def take(self, signature: Signature, rows: Rows, counts: Counts) -> None:
         load = self.load[rows]
         for name, amount in signature.needs:
             left = self.free[name][rows] - amount * counts
@@ -360,7 +272,7 @@ class Room:
         if signature.spread:
             apart = self._apart.setdefault(signature.spread, set())
             apart.update(self.floor.targets[row].name for row in rows)
-        for limit in self.ruling(signature).limits if self._ruled else ():
+        for limit in self.ruling(signature).limits if self.ruled else ():
             count = sum(int(count) for row, count in zip(rows, counts, strict=True) if limit.mask[row])
             self.limited[limit.name] = self.limited.get(limit.name, 0) + count
 

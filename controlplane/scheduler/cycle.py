@@ -102,7 +102,7 @@ class Scheduler:
         world = self._lookout.look(now, apart=self._backlog.apart, preempting=self._backlog.preempting)
         decision = await self._decide(world, queues)
         self._wake_at(next_moment(world, self._backlog), now)
-        if not decision.placements and not decision.evictions and not first:
+        if not decision.batches and not decision.evictions and not first:
             return False
         self._failpoints.reach("scheduler.before-commit")
         stamp = Stamp(self._writer.epoch, n, times.show(now))
