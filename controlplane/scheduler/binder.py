@@ -26,6 +26,8 @@ from controlplane.store.transaction import Compare, Item, Operation, absent, mod
 _PUTS_AN_ITEM = 25
 _BYTES_AN_ITEM = 256 << 10
 _NO_TRAITS = Traits()
+# Per (order, job) what is to be placed, as (index, attempt).
+Tasks = dict[tuple[str, str], Iterator[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,16 @@ class Binder:
         plain: list[Operation] = []
         size = 0
         tasks = self._tasks(placements, stamp.now)
+        ledgers = {order: self._ledgers.orders[order] for order, _ in tasks}
         for gang, some in groupby(placements, key=lambda placement: placement.order if placement.gang else ""):
-            bound = (found for placement in some for found in self._bind(placement, tasks, stamp))
+            bound = (
+                found
+                for placement in some
+                if placement.order in ledgers
+                for found in self._bind(ledgers[placement.order], placement, tasks, stamp)
+            )
             if gang:
-                yield _gang(bound)
+                yield from _gang(bound)
                 continue
             for fulfilment, operation in bound:
                 if fulfilment.holds:
@@ -78,22 +86,25 @@ class Binder:
             yield Item(compares=(mod_is(place, live.revision),), then=(put(place, codec.encode(wanted)),))
 
     def _bind(
-        self, placement: Placement, tasks: dict[tuple[str, str], Iterator[tuple[int, int]]], stamp: Stamp
+        self, ledger: OrderLedger, placement: Placement, tasks: Tasks, stamp: Stamp
     ) -> Iterator[tuple[Fulfilment, Operation]]:
-        ledger = self._ledgers.orders[placement.order]
         for index, attempt in islice(tasks[placement.order, placement.job], placement.count):
             task = TaskRef(job=placement.job, index=index, attempt=attempt)
             fulfilment = self._fulfilment(ledger, placement, task, stamp)
             yield fulfilment, put(keys.desired(fulfilment.target, fulfilment.id), codec.encode(fulfilment))
 
-    def _tasks(self, placements: Sequence[Placement], now: str) -> dict[tuple[str, str], Iterator[tuple[int, int]]]:
-        """The tasks of each group, to be handed out to its placements, which may be on several targets."""
+    def _tasks(self, placements: Sequence[Placement], now: str) -> Tasks:
+        """The tasks of each group, to be handed out to its placements, which may be on several targets.
+
+        An order that went while it was decided about has none.
+        """
         wanted: Counter[tuple[str, str]] = Counter()
         for placement in placements:
             wanted[placement.order, placement.job] += placement.count
         return {
             (order, job): iter(self._ledgers.orders[order].jobs[job].take(count, now))
             for (order, job), count in wanted.items()
+            if order in self._ledgers.orders
         }
 
     def _fulfilment(self, ledger: OrderLedger, placement: Placement, task: TaskRef, stamp: Stamp) -> Fulfilment:
@@ -151,14 +162,15 @@ def spec_of(ledger: OrderLedger, job: Job) -> TaskSpec:
     )
 
 
-def _gang(bound: Iterable[tuple[Fulfilment, Operation]]) -> Item:
-    """All fulfilments of the gang with all their claims."""
+def _gang(bound: Iterable[tuple[Fulfilment, Operation]]) -> Iterator[Item]:
+    """All fulfilments of the gang with all their claims, in one item."""
     compares: list[Compare] = []
     operations: list[Operation] = []
     for fulfilment, operation in bound:
         compares.extend(_free(fulfilment))
         operations.extend((operation, *_claims(fulfilment)))
-    return Item(compares=tuple(compares), many=tuple(operations))
+    if operations:
+        yield Item(compares=tuple(compares), many=tuple(operations))
 
 
 def _free(fulfilment: Fulfilment) -> tuple[Compare, ...]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from itertools import chain
 
 import structlog
 
@@ -37,6 +38,7 @@ log = structlog.get_logger(__name__)
 # Changes of these trees can make room or change what may be placed.
 _MAKES_ROOM = frozenset({"claims", "config", "config/rules", "config/settings"})
 _RETRY_SECONDS = 1.0
+_AT_ONCE = 20
 # Beyond so many queues x targets a decision takes long enough to be felt by who asks this replica something.
 _LARGE = 20_000
 # Moments are written in milliseconds: an alarm must not come before the one it was set for.
@@ -106,10 +108,14 @@ class Scheduler:
             return False
         self._failpoints.reach("scheduler.before-commit")
         stamp = Stamp(self._writer.epoch, n, times.show(now))
-        items = [*self._binder.items(decision.placements, stamp), *self._binder.evictions(decision.evictions, stamp)]
         record = record_of(world, decision, stamp, self._clock.monotonic() - started)
-        items.append(Item(then=(put(keys.cycle(record.epoch, n), codec.encode(record)),)))
-        await self._commit(items)
+        await self._commit(
+            chain(
+                self._binder.items(decision.placements, stamp),
+                self._binder.evictions(decision.evictions, stamp),
+                (Item(then=(put(keys.cycle(record.epoch, n), codec.encode(record)),)),),
+            )
+        )
         self._failpoints.reach("scheduler.after-commit")
         if decision.refused.get(QUEUED):
             self._wake.set()
@@ -134,9 +140,23 @@ class Scheduler:
         if seconds is not None:
             self._alarm = asyncio.get_running_loop().call_later(seconds, self._wake.set)
 
-    async def _commit(self, items: list[Item]) -> None:
+    async def _send(self, items: Iterable[Item]) -> list[Outcome | BaseException]:
+        """The first are under way while the last are being made; nobody who asks this replica waits for all of it."""
+        writes: list[asyncio.Future[Outcome]] = []
+        try:
+            for item in items:
+                writes.append(asyncio.ensure_future(self._writer.write(item)))
+                if len(writes) % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            return await asyncio.gather(*writes, return_exceptions=True)
+        except asyncio.CancelledError:
+            for write in writes:
+                write.cancel()
+            raise
+
+    async def _commit(self, items: Iterable[Item]) -> None:
         """Sends all and waits until the cache contains every answered one, so that the next cycle sees them."""
-        outcomes = await asyncio.gather(*(self._writer.write(item) for item in items), return_exceptions=True)
+        outcomes = await self._send(items)
         answered = [outcome for outcome in outcomes if isinstance(outcome, Outcome)]
         refused = sum(not outcome.succeeded for outcome in answered)
         if refused:
