@@ -225,7 +225,9 @@ class Ledgers:
         if not sane(fulfilment.requests):
             raise Broken("the fulfilment requests what is no amount")
         touched.orders.add(fulfilment.order)
-        there = self.targets.setdefault(target, TargetLedger())
+        there = self.targets.get(target)
+        if there is None:
+            there = self.targets[target] = TargetLedger()
         before = there.fulfilments.get(identity)
         if before is not None:
             self.owners.remove(before)

@@ -16,6 +16,9 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _SHAPE = re.compile(f"[{_ALPHABET}]{{{LENGTH}}}")
 # Python's own base 32 counts 0-9, then a-v.
 _TO_PYTHON = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
+# Two characters at a time.
+_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
+_SHIFTS = tuple(range(120, -1, -10))
 _CHANCE_BITS = 80
 _MAX_MILLISECONDS = (1 << 48) - 1
 
@@ -23,8 +26,11 @@ _MAX_MILLISECONDS = (1 << 48) - 1
 def from_bytes(raw: bytes) -> str:
     if len(raw) != 16:
         raise Invalid("id", f"must be 16 bytes, not {len(raw)}")
-    number = int.from_bytes(raw, "big")
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+    return _spelled(int.from_bytes(raw, "big"))
+
+
+def _spelled(number: int) -> str:
+    return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
 def to_bytes(identity: str) -> bytes:
@@ -63,6 +69,9 @@ class Mint:
 
     def make(self) -> str:
         now = min(self._milliseconds(), _MAX_MILLISECONDS)
-        fresh = now << _CHANCE_BITS | int.from_bytes(self._chance(10), "big") >> 1
-        self._last = fresh if fresh > self._last else self._last + 1
-        return from_bytes(self._last.to_bytes(16, "big"))
+        if now > self._last >> _CHANCE_BITS:
+            # Chance once a millisecond; what follows within it counts on from there.
+            self._last = now << _CHANCE_BITS | int.from_bytes(self._chance(10), "big") >> 1
+        else:
+            self._last += 1
+        return _spelled(self._last)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.benchmarks import engine, failover, flow, latency, rows, submit
+from tests.benchmarks import engine, failover, flow, latency, place, rows, submit
 
 BENCHES = {
     "failover": failover.run,
     "submit": submit.run,
     "latency": latency.run,
     "engine": engine.run,
+    "place": place.run,
     "flow": flow.run,
 }
-LATER = ("place", "edges", "bids")
+LATER = ("edges", "bids")
 
 
 def main() -> int:
