@@ -156,8 +156,7 @@ class _Cycle:
             return False
         self.refused[reason] += line.tasks
         if reason == words.GANG and self.reservations > 0:
-            self.reservations -= 1
-            gangs.keep_room(self.room, line.queue.owner, parts)
+            self.reservations -= gangs.keep_room(self.room, parts)
         return True
 
     def _book(

@@ -28,12 +28,13 @@ def refusal(trial: Room, owner: str, parts: Parts) -> str | None:
     return None
 
 
-def keep_room(room: Room, owner: str, parts: Parts) -> bool:
+def keep_room(room: Room, parts: Parts) -> bool:
     """Keeps the targets that the gang would use if all other work were over; none when even that is not enough."""
     empty = room.trial()
     empty.free = {name: amounts.copy() for name, amounts in room.capacity.items()}
     for row, target in enumerate(room.world.targets):
-        empty.slots[row] = room.slots[row] + len(target.live)
+        if target.slots is not None:
+            empty.slots[row] = target.slots + len(target.live)
     empty.neighbours = Neighbours.without(room.neighbours)
     empty.widen()
     rows: set[int] = set()

@@ -204,12 +204,15 @@ class Room:
         return mask
 
     def _kept_from(self, signature: Signature, rows: Rows) -> Mask:
-        """Targets whose room is kept for somebody, unless such a task is sure to end before it is needed."""
+        """Targets whose room is kept for somebody, unless such a task is sure to end before it is needed.
+
+        Where nobody knows when that will be, nothing is sure.
+        """
         until = self.reserved[rows]
         kept = until >= 0
         if signature.time_limit is None:
             return np.asarray(kept)
-        return np.asarray(kept & (until < float(signature.time_limit)))
+        return np.asarray(kept & ((until < float(signature.time_limit)) | np.isinf(until)))
 
     def _reliability(self) -> Vector | None:
         memory, now = self.world.settings.failure_memory, self.world.now

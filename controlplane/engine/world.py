@@ -31,7 +31,10 @@ _NO_LIVE: Map[str, Fulfilment] = Map()
 
 @dataclass(frozen=True, slots=True)
 class TargetRow:
-    """One target. `ready` means that it takes new work; `slots` is how many more fulfilments it takes."""
+    """One target. `ready` means that it takes new work; `slots` is how many more fulfilments it takes.
+
+    Below 0 it has more than it may have, since somebody changed that.
+    """
 
     facts: TargetFacts
     ready: bool
@@ -143,7 +146,7 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
         phase=phase,
         capacity=capacity,
         free={name: whole(round(amount - ledger.used.get(name, 0), 9)) for name, amount in capacity.items()},
-        slots=None if target.max_fulfilments is None else max(0, target.max_fulfilments - len(ledger.fulfilments)),
+        slots=None if target.max_fulfilments is None else target.max_fulfilments - len(ledger.fulfilments),
         windows=target.windows,
         kinds=dict(ledger.kinds),
         live=ledger.fulfilments,
@@ -180,12 +183,15 @@ def recent_failures(row: TargetRow, now: datetime, memory: Number) -> int:
 
 
 def spread(ledgers: Ledgers, orders: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Where tasks of these orders are."""
-    return {
-        identity: frozenset(live.fulfilment.target for live in ledger.live.values())
-        for identity in orders
-        if (ledger := ledgers.orders.get(identity)) is not None
-    }
+    """Where tasks of these orders are that keep away from each other."""
+    found: dict[str, frozenset[str]] = {}
+    for identity in orders:
+        ledger = ledgers.orders.get(identity)
+        if ledger is not None:
+            apart = {resolved.job.name for resolved in ledger.resolved.jobs if resolved.job.spread == "order"}
+            live = (live.fulfilment for live in ledger.live.values())
+            found[identity] = frozenset(one.target for one in live if any(task.job in apart for task in one.tasks))
+    return found
 
 
 def limited(ledgers: Ledgers, book: Book, floor: Floor, now: datetime) -> dict[str, int]:
