@@ -43,6 +43,8 @@ def show(out: Output, found: Explanation) -> None:
         out.text(printable(found.conclusion))
         verdicts.show(out, found.groups)
         _show_ahead(out, found)
+        for error in found.rule_errors:
+            out.text(printable(f"! {error}"))
 
 
 def _show_ahead(out: Output, found: Explanation) -> None:

@@ -21,11 +21,13 @@ from controlplane.engine.preempting import Eviction, Soon
 from controlplane.engine.room import Room
 from controlplane.engine.service import Group, Line, Queue, Service, Turn
 from controlplane.engine.signature import Signature
-from controlplane.engine.verdicts import reason_of
+from controlplane.engine.verdicts import reason_of, tally
 from controlplane.engine.world import World
+from controlplane.model.leadership import WaitingGroup
 
 VERSION = "columns-1"
 _MOST_DISPLACING = 100
+_MOST_NOTED = 16
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -57,6 +59,7 @@ class Decision:
     considered: int
     refused: dict[str, int]
     evictions: tuple[Eviction, ...] = ()
+    waiting: tuple[WaitingGroup, ...] = ()
 
     @cached_property
     def placements(self) -> tuple[Placement, ...]:
@@ -93,6 +96,7 @@ def decide(world: World, queues: Iterable[Queue]) -> Decision:
         considered=sum(queue.tasks for queue in queues),
         refused={reason: count for reason, count in cycle.refused.items() if count},
         evictions=tuple(cycle.evictions),
+        waiting=tuple(cycle.waiting),
     )
 
 
@@ -107,6 +111,7 @@ class _Cycle:
     evictions: list[Eviction] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     stuck: dict[Signature, str] = field(default_factory=dict)
+    waiting: list[WaitingGroup] = field(default_factory=list)
     reservations: int = field(init=False)
     soon: Soon = field(default_factory=Soon)
 
@@ -132,6 +137,7 @@ class _Cycle:
             return False
         reason = reason_of(self.room, signature, owner)
         self.refused[reason] += line.tasks
+        self._note(_first_left(run, done), line, signature, reason)
         if reason != words.QUOTA and not signature.affinity:
             # Its owner's quota apart, and company that may still come, what does not fit now fits nobody later.
             self.stuck[signature] = reason
@@ -155,6 +161,7 @@ class _Cycle:
             line.left = 0
             return False
         self.refused[reason] += line.tasks
+        self._note(groups[0], line, line.queue.signature, reason)
         if reason == words.GANG and self.reservations > 0:
             self.reservations -= gangs.keep_room(self.room, parts)
         return True
@@ -174,6 +181,15 @@ class _Cycle:
         line.tasks -= done
         return done
 
+    def _note(self, head: Group, line: Line, signature: Signature, reason: str) -> None:
+        if len(self.waiting) < _MOST_NOTED:
+            targets, nearest = tally(self.room, signature)
+            self.waiting.append(
+                WaitingGroup(
+                    order=head.order, job=head.job, tasks=line.tasks, reason=reason, targets=targets, nearest=nearest
+                )
+            )
+
     def _look_ahead(self, line: Line, reason: str) -> None:
         """Keeps room for what does not fit yet, and makes it for what may displace others."""
         signature = line.queue.signature
@@ -192,6 +208,15 @@ class _Cycle:
                 return done > 0
             self.evictions.extend(evicted)
         return True
+
+
+def _first_left(run: list[tuple[Group, int]], done: int) -> Group:
+    """The group of the first task that was not placed."""
+    for group, count in run:
+        done -= count
+        if done < 0:
+            return group
+    return run[-1][0]
 
 
 def _handed_out(run: list[tuple[Group, int]], laid: Laid, signature: Signature, *, gang: bool) -> Iterator[Batch]:

@@ -45,7 +45,17 @@ def explain(ledgers: Ledgers, order: str, now: datetime, cycle: int | None = Non
         groups=groups,
         ahead=tuple(ahead[:_MOST_AHEAD]),
         ahead_total=sum(one.tasks for one in ahead),
+        rule_errors=tuple(rule_errors(world, ledger)),
     )
+
+
+def rule_errors(world: World, ledger: OrderLedger) -> list[str]:
+    """Of rules that do not compile, and of those that failed for this order; each once."""
+    found = [f"rule {name} does not compile: {why}" for name, why in sorted(world.book.broken.items())]
+    for resolved in ledger.resolved.jobs:
+        ruling = world.book.rule(world.book.facts(ledger.order, resolved.job), world.floor.targets, world.now)
+        found.extend(str(error) for error in ruling.errors)
+    return list(dict.fromkeys(found))
 
 
 def survey(ledgers: Ledgers, now: datetime) -> tuple[Backlog, World]:

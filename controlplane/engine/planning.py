@@ -31,15 +31,21 @@ def plan(
     ledgers: Ledgers, order: Order, now: datetime, *, added: Sequence[Target] = (), removed: Collection[str] = ()
 ) -> Plan:
     """`added` targets are taken as empty and ready, in place of one of the same name; `removed` ones are not there."""
-    ledger = OrderLedger.open(order, 0, ledgers.resolved(order))
+    ledger = OrderLedger.open(msgspec.structs.replace(order, not_before=None), 0, ledgers.resolved(order))
+    # Jobs that come after others are planned as if it were their turn: nobody knows how long the others take.
+    ledger.depends = None
     backlog, seen = survey(ledgers, now)
     backlog.suppose(ledger, now)
     world = changed(seen, added, removed)
     world = replace(world, settings=msgspec.structs.replace(world.settings, cycle_budget=_PLENTY))
     forecast = Forecast(world, backlog.queues(), order.id)
-    placements = tuple(forecast.placements())
+    wait = _until(order.not_before, now)
+    placements = tuple(
+        msgspec.structs.replace(placement, start_in_seconds=max(placement.start_in_seconds, wait))
+        for placement in forecast.placements()
+    )
     placed = sum(placement.count for placement in placements)
-    at_once = sum(placement.count for placement in placements if placement.start_in_seconds == 0)
+    at_once = sum(placement.count for placement in placements if placement.start_in_seconds <= wait)
     groups = () if at_once == order.tasks_total else tuple(groups_of(Room(world), ledger, times.show(now)))
     return Plan(
         placeable=placed == order.tasks_total,
@@ -48,6 +54,10 @@ def plan(
         placements=placements,
         groups=groups,
     )
+
+
+def _until(not_before: str | None, now: datetime) -> float:
+    return max(0.0, (times.parse(not_before, "not_before") - now).total_seconds()) if not_before else 0
 
 
 def _conclusion(ledger: OrderLedger, placements: Sequence[PlannedPlacement], groups: Sequence[GroupExplanation]) -> str:

@@ -21,6 +21,16 @@ def codes_of(room: Room, signature: Signature) -> NDArray[np.int64]:
     return codes
 
 
+def tally(room: Room, signature: Signature) -> tuple[dict[str, int], str]:
+    """How many targets refuse such a task by which filter, and the one that comes closest to taking it."""
+    codes = codes_of(room, signature)
+    if not len(codes):
+        return {}, ""
+    kinds, counts = np.unique(codes[codes != FITS], return_counts=True)
+    found = {words.FILTERS[code]: int(count) for code, count in zip(kinds.tolist(), counts.tolist(), strict=True)}
+    return found, room.floor.names[int(codes.argmax())]
+
+
 def reason_of(room: Room, signature: Signature, owner: str) -> str:
     """Of all targets' refusals the nearest miss; Queued when it would fit somewhere."""
     if not room.floor.targets:

@@ -46,7 +46,10 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """`cycle` is the number of the past cycle that was asked about; None for now."""
+    """`cycle` is the number of the past cycle that was asked about; None for now.
+
+    `rule_errors` tells of rules that could not be asked, each in a sentence: they count as not matching.
+    """
 
     order: str
     cycle: int | None = None
@@ -55,6 +58,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[GroupExplanation, ...] = ()
     ahead: tuple[Ahead, ...] = ()
     ahead_total: int = 0
+    rule_errors: tuple[str, ...] = ()
 
 
 class PlannedPlacement(msgspec.Struct, frozen=True, kw_only=True):

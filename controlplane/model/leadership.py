@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.model.object import Object
+from controlplane.model.object import Object, Part
 
 
 class TermEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +42,22 @@ class Term(Object, tag="Term", omit_defaults=False, frozen=True, kw_only=True):
     ended: TermEnd | None = None
 
 
+class WaitingGroup(Part, frozen=True, kw_only=True):
+    """Tasks that one cycle could not place: `targets` counts the targets by what refused, `nearest` came closest."""
+
+    order: str
+    job: str
+    tasks: int
+    reason: str
+    targets: dict[str, int] = {}
+    nearest: str = ""
+
+
 class Cycle(Object, tag="Cycle", omit_defaults=False, frozen=True, kw_only=True):
-    """One cycle with all inputs that a replay needs. `n` goes on counting across terms."""
+    """One cycle with all inputs that a replay needs. `n` goes on counting across terms.
+
+    `waiting` tells of the first few groups that did not fit; the rest is in `refused`, and in what explain computes.
+    """
 
     epoch: int
     n: int
@@ -57,3 +71,4 @@ class Cycle(Object, tag="Cycle", omit_defaults=False, frozen=True, kw_only=True)
     refused: dict[str, int] = {}
     seconds: float
     hash: str
+    waiting: tuple[WaitingGroup, ...] = ()

@@ -22,6 +22,7 @@ from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.engine import decide as engine
 from controlplane.engine.backlog import Backlog
 from controlplane.engine.decide import Decision
+from controlplane.engine.rules.book import Book
 from controlplane.engine.service import Queue
 from controlplane.engine.words import QUEUED
 from controlplane.engine.world import Lookout, World
@@ -64,6 +65,7 @@ class Scheduler:
         self._failpoints = failpoints
         self._lookout = Lookout(ledgers)
         self._backlog = Backlog(ledgers)
+        self._book: Book | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._binder = Binder(ledgers, make_identity)
         self._touched: set[str] = set()
@@ -96,7 +98,7 @@ class Scheduler:
         # As it is written down, so that a replay sees the same.
         now = times.parse(times.show(self._clock.wall()), "now")
         touched, self._touched = self._touched, set()
-        self._backlog.update(touched, now, self._lookout.book(self._cache.snapshot))
+        self._backlog.update(touched, now, self._rules())
         queues = self._backlog.queues()
         if not queues and not first:
             self._wake_at(self._backlog.next_time(), now)
@@ -120,6 +122,15 @@ class Scheduler:
         if decision.refused.get(QUEUED):
             self._wake.set()
         return True
+
+    def _rules(self) -> Book:
+        """The rules as they are now; those that do not compile are told of once."""
+        book = self._lookout.book(self._cache.snapshot)
+        if book is not self._book:
+            self._book = book
+            for name, why in book.broken.items():
+                log.error("a rule does not compile and counts as not matching", rule=name, error=why)
+        return book
 
     async def _decide(self, world: World, queues: list[Queue]) -> Decision:
         """A large decision is made beside the loop: nothing that it reads changes meanwhile."""
@@ -188,6 +199,7 @@ def record_of(world: World, decision: Decision, stamp: Stamp, seconds: float) ->
         refused=decision.refused,
         seconds=round(seconds, 6),
         hash=decision.digest(),
+        waiting=decision.waiting,
     )
 
 

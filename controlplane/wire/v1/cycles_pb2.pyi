@@ -19,6 +19,66 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class WaitingGroup(_message.Message):
+    """Tasks that a cycle could not place."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class TargetsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ORDER_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    NEAREST_FIELD_NUMBER: _builtins.int
+    order: _builtins.str
+    job: _builtins.str
+    tasks: _builtins.int
+    reason: _builtins.str
+    nearest: _builtins.str
+    """the target that came closest"""
+    @_builtins.property
+    def targets(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """how many targets refused, by what"""
+
+    def __init__(
+        self,
+        *,
+        order: _builtins.str = ...,
+        job: _builtins.str = ...,
+        tasks: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        targets: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        nearest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "nearest", b"nearest", "order", b"order", "reason", b"reason", "targets", b"targets", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitingGroup: _TypeAlias = WaitingGroup  # noqa: Y015
+
+@_typing.final
 class Cycle(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -54,6 +114,7 @@ class Cycle(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     HASH_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     n: _builtins.int
     revision: _builtins.int
@@ -67,6 +128,10 @@ class Cycle(_message.Message):
     hash: _builtins.str
     @_builtins.property
     def refused(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def waiting(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingGroup]:
+        """the first few groups that did not fit"""
+
     def __init__(
         self,
         *,
@@ -82,10 +147,11 @@ class Cycle(_message.Message):
         refused: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         seconds: _builtins.float = ...,
         hash: _builtins.str = ...,
+        waiting: _abc.Iterable[Global___WaitingGroup] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["considered", b"considered", "engine", b"engine", "epoch", b"epoch", "hash", b"hash", "n", b"n", "now", b"now", "placed", b"placed", "refused", b"refused", "revision", b"revision", "seconds", b"seconds", "seed", b"seed", "settings_digest", b"settings_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["considered", b"considered", "engine", b"engine", "epoch", b"epoch", "hash", b"hash", "n", b"n", "now", b"now", "placed", b"placed", "refused", b"refused", "revision", b"revision", "seconds", b"seconds", "seed", b"seed", "settings_digest", b"settings_digest", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

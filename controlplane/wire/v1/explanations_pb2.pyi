@@ -195,6 +195,7 @@ class Explanation(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     AHEAD_FIELD_NUMBER: _builtins.int
     AHEAD_TOTAL_FIELD_NUMBER: _builtins.int
+    RULE_ERRORS_FIELD_NUMBER: _builtins.int
     order: _builtins.str
     cycle: _builtins.int
     """unset: now"""
@@ -205,6 +206,10 @@ class Explanation(_message.Message):
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupExplanation]: ...
     @_builtins.property
     def ahead(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ahead]: ...
+    @_builtins.property
+    def rule_errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """rules that could not be asked, and count as not matching"""
+
     def __init__(
         self,
         *,
@@ -215,10 +220,11 @@ class Explanation(_message.Message):
         groups: _abc.Iterable[Global___GroupExplanation] | None = ...,
         ahead: _abc.Iterable[Global___Ahead] | None = ...,
         ahead_total: _builtins.int = ...,
+        rule_errors: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cycle", b"_cycle", "cycle", b"cycle"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cycle", b"_cycle", "ahead", b"ahead", "ahead_total", b"ahead_total", "conclusion", b"conclusion", "cycle", b"cycle", "groups", b"groups", "order", b"order", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cycle", b"_cycle", "ahead", b"ahead", "ahead_total", b"ahead_total", "conclusion", b"conclusion", "cycle", b"cycle", "groups", b"groups", "order", b"order", "revision", b"revision", "rule_errors", b"rule_errors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cycle: _TypeAlias = _typing.Literal["cycle"]  # noqa: Y015
     _WhichOneofArgType__cycle: _TypeAlias = _typing.Literal["_cycle", b"_cycle"]  # noqa: Y015
