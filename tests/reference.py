@@ -1,0 +1,439 @@
+"""A second chooser: slow, obvious, one task at a time, to compare the engine with.
+
+Imports `controlplane.model` and plain Python alone, so that it shares no mistake with the engine. What it says is the
+specification: who is served when, what refuses a task, which target is best, whose room is kept. Nobody is preempted.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from controlplane.model.job import Constraint, Job
+from controlplane.model.quantity import Number
+from controlplane.model.rule import Effect
+from controlplane.model.selectors import match_all, matches
+from controlplane.model.settings import Quota, Settings
+
+QUANTUM = 0.005
+EPSILON = 1e-9
+PLENTY = 1 << 40
+STANDING = ("TargetPolicy", "DriverUnsupported", "RegionMismatch", "ConstraintUnmet", "RuleForbids", "RuleRequires")
+PASSING = ("TargetNotReady", "WindowClosed", "Affinity", "AntiAffinity", "Exclusive", "Spread")
+NEARNESS = (*STANDING, *PASSING, "InsufficientCapacity", "TargetFull", "RuleLimit", "Reserved")
+OF_ROOM = {"InsufficientCapacity", "TargetFull", "Reserved"}
+OF_A_GANG = OF_ROOM | {"Spread", "Exclusive", "AntiAffinity"}
+
+
+@dataclass(frozen=True)
+class Law:
+    """A rule: `about` says for which jobs it holds, `where` on which targets."""
+
+    name: str
+    effect: Effect
+    about: Callable[[Job], bool]
+    where: Callable[[Mapping[str, str]], bool] = lambda labels: True
+
+
+@dataclass(frozen=True)
+class Running:
+    """A task on a target; `ends_in` is None when nobody knows, or when it was laid in this cycle."""
+
+    job: Job
+    order: str
+    ends_in: float | None = None
+
+
+@dataclass
+class Place:
+    """A target, taken to be at least so full as `seems` says.
+
+    `kept_until`: who ends later than that stays out, since its room is kept for somebody.
+    """
+
+    name: str
+    region: str
+    driver: str
+    labels: Mapping[str, str]
+    capacity: Mapping[str, Number]
+    slots: int | None = None
+    ready: bool = True
+    opened: bool = True
+    failures: int = 0
+    running: list[Running] = field(default_factory=list)
+    kept_until: float | None = None
+    seems: float = 0.0
+
+    def free(self, name: str) -> Number:
+        return self.capacity.get(name, 0) - sum((one.job.requests or {}).get(name, 0) for one in self.running)
+
+    def load(self) -> float:
+        return max([self.seems, *(1.0 - self.free(name) / most for name, most in self.capacity.items() if most > 0)])
+
+    def has(self, constraint: Constraint) -> bool:
+        return any(matches(constraint, one.job.labels) for one in self.running)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Waiting tasks of one job of one order. Two groups with the same wish are alike to every target."""
+
+    priority: int
+    owner: str
+    rank: tuple[str, str, str, int]
+    job: Job
+    count: int
+    policy: str = "any"
+    unique: frozenset[str] = frozenset()
+    gang: bool = False
+
+    @property
+    def order(self) -> str:
+        return self.rank[2]
+
+    @property
+    def wish(self) -> tuple[object, ...]:
+        fields = [getattr(self.job, name) for name in self.job.__struct_fields__ if name not in ("name", "resources")]
+        return (repr(fields), self.policy, self.unique, self.order if self.job.spread == "order" else "")
+
+    @property
+    def needs(self) -> dict[str, Number]:
+        return {name: amount for name, amount in (self.job.requests or {}).items() if amount > 0}
+
+
+@dataclass
+class State:
+    """All that placing a task changes."""
+
+    places: list[Place]
+    laws: tuple[Law, ...]
+    settings: Settings
+    held: set[str]
+    owners: dict[str, list[Job]]
+    placed: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def put(self, group: Group, place: Place) -> None:
+        place.running.append(Running(group.job, group.order))
+        self.held |= group.unique
+        self.owners.setdefault(group.owner, []).append(group.job)
+        self.placed.append((group.order, group.job.name, place.name))
+
+    # What refuses -------------------------------------------------------------------------------------------------
+
+    def refusal(self, group: Group, place: Place) -> str | None:
+        """The first filter that refuses one such task there."""
+        return next((reason for reason in NEARNESS if self._refuses(reason, group, place)), None)
+
+    def _refuses(self, reason: str, group: Group, place: Place) -> bool:
+        job = group.job
+        constraints = job.constraints
+        match reason:
+            case "TargetPolicy":
+                return group.policy not in ("any", f"strict:{place.name}")
+            case "DriverUnsupported":
+                return bool(job.drivers) and place.driver not in job.drivers
+            case "RegionMismatch":
+                return bool(job.region) and place.region != job.region
+            case "ConstraintUnmet":
+                return constraints is not None and not match_all(constraints.hard, place.labels)
+            case "RuleForbids":
+                return any(law.effect.forbid and law.about(job) and law.where(place.labels) for law in self.laws)
+            case "RuleRequires":
+                return any(law.effect.require and law.about(job) and not law.where(place.labels) for law in self.laws)
+            case "TargetNotReady":
+                return not place.ready
+            case "WindowClosed":
+                return not place.opened
+            case "InsufficientCapacity":
+                return any(place.free(name) + EPSILON < amount for name, amount in group.needs.items())
+            case "TargetFull":
+                return place.slots is not None and len(place.running) >= place.slots
+            case "RuleLimit":
+                return any(law.where(place.labels) and self._left(law) <= 0 for law in self._limits(job))
+            case "Reserved":
+                until = place.kept_until
+                return until is not None and (job.time_limit is None or job.time_limit > until)
+        return self._repelled(reason, group, place)
+
+    def _repelled(self, reason: str, group: Group, place: Place) -> bool:
+        """Filters that look at the neighbours."""
+        job = group.job
+        match reason:
+            case "Affinity":
+                return not self.founds(job) and not all(place.has(wanted) for wanted in job.affinity)
+            case "AntiAffinity":
+                return any(place.has(unwanted) for unwanted in job.anti_affinity) or any(
+                    matches(unwanted, job.labels) for one in place.running for unwanted in one.job.anti_affinity
+                )
+            case "Spread":
+                apart = [one for one in place.running if one.job.spread == "order"]
+                return job.spread == "order" and any(one.order == group.order for one in apart)
+            case _:
+                return bool(place.running) and (job.exclusive or any(one.job.exclusive for one in place.running))
+
+    def founds(self, job: Job) -> bool:
+        """Whether it wants its own kind around, and nobody is there yet."""
+        return bool(job.affinity) and all(
+            matches(wanted, job.labels) and not any(place.has(wanted) for place in self.places)
+            for wanted in job.affinity
+        )
+
+    def _limits(self, job: Job) -> list[Law]:
+        """Limits that hold for the job somewhere."""
+        limits = (law for law in self.laws if law.effect.limit is not None and law.about(job))
+        return [law for law in limits if any(law.where(place.labels) for place in self.places)]
+
+    def _left(self, law: Law) -> int:
+        there = (place for place in self.places if law.where(place.labels))
+        return (law.effect.limit or 0) - sum(law.about(one.job) for place in there for one in place.running)
+
+    def at_once(self, group: Group) -> int:
+        """How many may go in one round: one holder of a unique resource, no more than a limit leaves."""
+        if group.unique:
+            return 0 if group.unique & self.held else 1
+        return min((left for law in self._limits(group.job) if (left := self._left(law)) > 0), default=PLENTY)
+
+    # Owners -------------------------------------------------------------------------------------------------------
+
+    def share(self, owner: str, more: Iterable[Job] = ()) -> float:
+        jobs = [*self.owners.get(owner, []), *more]
+        totals: Counter[str] = Counter()
+        for place in self.places:
+            totals.update(place.capacity)
+        return max(
+            (sum((job.requests or {}).get(name, 0) for job in jobs) / total for name, total in totals.items() if total),
+            default=0.0,
+        )
+
+    def quota(self, group: Group) -> int:
+        """How many more such tasks the owner's quota allows."""
+        said = self.settings.quotas
+        quota = said.get(group.owner) or said.get("*") or Quota()
+        jobs = self.owners.get(group.owner, [])
+        most = PLENTY if quota.live_tasks is None else quota.live_tasks - len(jobs)
+        for name, amount in group.needs.items():
+            if name in quota.quantities:
+                left = quota.quantities[name] - sum((job.requests or {}).get(name, 0) for job in jobs)
+                most = min(most, int((left + EPSILON) // amount))
+        return max(0, most)
+
+    # Laying -------------------------------------------------------------------------------------------------------
+
+    def score(self, group: Group, place: Place) -> float:
+        job, weights = group.job, self.settings.weights
+        load = place.load()
+        score = float(weights.room) * (load if self.settings.placement == "pack" else 1.0 - load)
+        soft = job.constraints.soft if job.constraints is not None else ()
+        asked = [(50.0 if one.weight is None else float(one.weight), one) for one in soft]
+        if sum(weight for weight, _ in asked):
+            met = sum(weight for weight, one in asked if matches(one, place.labels))
+            score += float(weights.soft) * (met / sum(weight for weight, _ in asked))
+        if any(other.failures for other in self.places):
+            score += float(weights.reliability) * (1.0 / (1.0 + place.failures))
+        liked = [
+            law for law in self.laws if law.effect.prefer is not None and law.about(job) and law.where(place.labels)
+        ]
+        score += float(weights.rules) * sum(float(law.effect.prefer or 0) / 100 for law in liked)
+        if job.hurt_by:
+            hurting = sum(one.job.class_ in job.hurt_by for one in place.running)
+            score += float(weights.interference) / (1.0 + hurting)
+        return score
+
+    def lay(self, group: Group, most: int) -> int:
+        """Places up to so many such tasks; how many. Best tier first, evenly over it, or packed."""
+        done = 0
+        while done < most:
+            some = min(most - done, self.at_once(group))
+            able = [place for place in self.places if self.refusal(group, place) is None]
+            if not some or not able:
+                break
+            able.sort(key=lambda place: (tier(group.job, place), -self.score(group, place)))
+            able = [place for place in able if tier(group.job, place) == tier(group.job, able[0])]
+            if self.founds(group.job):
+                able = able[:1]
+            share = some if self.settings.placement == "pack" else -(-some // len(able))
+            before = done
+            for place in able:
+                here = 0
+                while here < share and done - before < some and self.refusal(group, place) is None:
+                    self.put(group, place)
+                    here += 1
+                    done += 1
+        return done
+
+    def reason(self, group: Group) -> str:
+        """Of all refusals the nearest miss."""
+        if not self.places:
+            return "NoTargets"
+        if not self.quota(group):
+            return "OwnerQuota"
+        refusals = [self.refusal(group, place) for place in self.places]
+        if None in refusals:
+            return "Queued" if self.at_once(group) else "ResourceHeld"
+        return max((refusal for refusal in refusals if refusal), key=NEARNESS.index)
+
+
+def tier(job: Job, place: Place) -> int:
+    return next((at for at, names in enumerate(job.prefer) if place.name in names), len(job.prefer))
+
+
+@dataclass
+class Chooser:
+    state: State
+    waiting: list[Group]
+    refused: Counter[str] = field(default_factory=Counter)
+    known: dict[tuple[object, ...], str] = field(default_factory=dict)
+    budget: int = field(init=False)
+    reservations: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings = self.state.settings
+        self.budget = settings.cycle_budget
+        self.reservations = min(settings.reservations, 1 + len(self.state.places) // 4)
+
+    def choose(self) -> Counter[str]:
+        """Serves everybody; the reasons of who was refused. What was placed is in the state."""
+        while self.budget > 0 and self.waiting:
+            top = max(group.priority for group in self.waiting)
+            level = [group for group in self.waiting if group.priority == top]
+            owner = min({group.owner for group in level}, key=lambda name: (self.state.share(name), name))
+            mine = sorted((group for group in level if group.owner == owner), key=lambda group: group.rank)
+            rivals = {group.owner for group in level} - {owner}
+            if mine[0].gang:
+                self.serve_gang([group for group in mine if group.order == mine[0].order])
+            else:
+                self.serve(mine, rivals)
+        for group in self.waiting:
+            self.refused["Queued"] += group.count
+        return +self.refused
+
+    def serve(self, mine: list[Group], rivals: set[str]) -> None:
+        first = mine[0]
+        if first.wish in self.known:
+            return self.drop(first, self.known[first.wish])
+        run = list(takewhile(lambda group: group.wish == first.wish and not group.gang, mine))
+        wanted = min(sum(group.count for group in run), self.budget, self.turn(first, rivals))
+        done = self.state.lay(first, min(wanted, self.state.quota(first)))
+        self.hand_out(run, done)
+        if done == wanted:
+            return None
+        reason = self.state.reason(first)
+        self.drop(first, reason)
+        if reason != "OwnerQuota" and not first.job.affinity:
+            self.known[first.wish] = reason
+        if reason in OF_ROOM and self.reservations > 0:
+            self.reservations -= self.keep_room(first)
+        return None
+
+    def turn(self, group: Group, rivals: set[str]) -> int:
+        """How many tasks it may place until it is a rival's turn: those that bring its owner above the next share."""
+        if not rivals or not group.needs:
+            return PLENTY
+        bound = min(self.state.share(rival) for rival in rivals) + QUANTUM
+        count = 1
+        while count < group.count + self.budget and self.state.share(group.owner, [group.job] * count) <= bound:
+            count += 1
+        return count
+
+    def hand_out(self, run: list[Group], done: int) -> None:
+        """The first groups get the places; the state booked them all on the first."""
+        self.budget -= done
+        start = len(self.state.placed) - done
+        for group in run:
+            some = min(group.count, done)
+            for at in range(start, start + some):
+                self.state.placed[at] = (group.order, group.job.name, self.state.placed[at][2])
+            start, done = start + some, done - some
+            self.replace(group, group.count - some)
+
+    def replace(self, group: Group, left: int) -> None:
+        at = self.waiting.index(group)
+        self.waiting[at : at + 1] = [replace(group, count=left)] if left else []
+
+    def drop(self, like: Group, reason: str) -> None:
+        """The whole line waits: all of one priority, owner and wish."""
+        line = [
+            group
+            for group in self.waiting
+            if not group.gang and (group.priority, group.owner, group.wish) == (like.priority, like.owner, like.wish)
+        ]
+        for group in line:
+            self.refused[reason] += group.count
+            self.waiting.remove(group)
+
+    def serve_gang(self, parts: list[Group]) -> None:
+        tasks = sum(group.count for group in parts)
+        if tasks > self.budget and self.state.placed:
+            self.budget = 0
+            return
+        trial = copy.deepcopy(self.state)
+        reason = whole(trial, parts)
+        for group in parts:
+            self.waiting.remove(group)
+        if reason is None:
+            self.state.__dict__.update(trial.__dict__)
+            self.budget -= tasks
+            return
+        self.refused[reason] += tasks
+        if reason == "GangIncomplete" and self.reservations > 0:
+            self.reservations -= self.keep_room_for_gang(parts)
+
+    def keep_room(self, group: Group) -> int:
+        """Keeps the target where the least is missing until it is free enough, as far as time limits tell."""
+        able = [
+            place
+            for place in self.state.places
+            if not any(self.state._refuses(reason, group, place) for reason in NEARNESS if reason not in OF_ROOM)
+            and all(place.capacity.get(name, 0) + EPSILON >= amount for name, amount in group.needs.items())
+            and place.kept_until is None
+        ]
+        if not able:
+            return 0
+        place = min(able, key=lambda place: missing(group, place))
+        place.kept_until = soonest(group, place)
+        return 1
+
+    def keep_room_for_gang(self, parts: list[Group]) -> int:
+        """Keeps what the gang would use if all other work were over."""
+        empty = copy.deepcopy(self.state)
+        laid = len(empty.placed)
+        for place in empty.places:
+            place.seems, place.running = place.load(), []
+        if any(empty.lay(group, group.count) < group.count for group in parts):
+            return 0
+        used = {target for _, _, target in empty.placed[laid:]}
+        for place in self.state.places:
+            if place.name in used:
+                place.kept_until = max(place.kept_until or 0.0, 0.0)
+        return 1
+
+
+def whole(trial: State, parts: list[Group]) -> str | None:
+    """Places all of a gang; why not all of it goes."""
+    for group in parts:
+        if trial.lay(group, min(group.count, trial.quota(group))) < group.count:
+            reason = trial.reason(group)
+            return "GangIncomplete" if reason in OF_A_GANG else reason
+    return None
+
+
+def missing(group: Group, place: Place) -> float:
+    """Of all quantities the largest part of the target that has to become free."""
+    full = place.slots is not None and len(place.running) >= place.slots
+    parts = [(amount - place.free(name)) / place.capacity[name] for name, amount in group.needs.items()]
+    return max([EPSILON if full else 0.0, *parts])
+
+
+def soonest(group: Group, place: Place) -> float:
+    """When it fits, by the time limits of what runs; now, so that nobody may come between, when they do not tell."""
+    over = sorted((one for one in place.running if one.ends_in is not None), key=lambda one: one.ends_in or 0.0)
+    then = copy.deepcopy(place)
+    for one in over:
+        then.running.remove(one)
+        room = all(then.free(name) + EPSILON >= amount for name, amount in group.needs.items())
+        if room and (then.slots is None or len(then.running) < then.slots):
+            return one.ends_in or 0.0
+    return 0.0
