@@ -91,6 +91,8 @@ class Runner:
                 self._failed(key, error)
             finally:
                 self._queue.done(key)
+            # Neither taking a key nor finding that it needs nothing lets anybody else run, and there may be many such.
+            await asyncio.sleep(0)
 
     def _failed(self, key: str, error: ControlPlaneError) -> None:
         count = self._failures.get(key, 0)
