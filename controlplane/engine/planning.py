@@ -72,7 +72,7 @@ def _conclusion(ledger: OrderLedger, placements: Sequence[PlannedPlacement], gro
         return f"{placed} of {total} tasks would go {where}; the rest: {conclusion(ledger, groups, (), 0)}"
     if not last:
         return f"All {total} tasks would start now {where}." if total > 1 else f"It would start now {where}."
-    return f"All would start {where}, the last in {last:g} seconds at the latest."
+    return f"All would start {where}, the last in {last:.0f} seconds at the latest."
 
 
 def changed(world: World, added: Sequence[Target], removed: Collection[str]) -> World:
