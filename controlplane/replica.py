@@ -40,6 +40,9 @@ from controlplane.store.lease import Renewals
 
 log = structlog.get_logger(__name__)
 
+# The controllers do not wait for longer than this for a first cycle that places very much.
+_FIRST_CYCLE_SECONDS = 2.0
+
 
 class ElectionView:
     """What the election sees of etcd, read from the cache."""
@@ -202,6 +205,10 @@ class Replica:
         try:
             async with asyncio.TaskGroup() as term:
                 term.create_task(scheduler.run())
+                with suppress(TimeoutError):
+                    # The first round over everything that is known is long; placing goes on before it.
+                    async with asyncio.timeout(_FIRST_CYCLE_SECONDS):
+                        await scheduler.begun.wait()
                 term.create_task(controllers.run(self._ledgers, writer, self._clock))
         except* Deposed as deposed:
             log.info("deposed", epoch=leadership.epoch, why=str(deposed.exceptions[0]))

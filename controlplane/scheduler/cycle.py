@@ -70,6 +70,8 @@ class Scheduler:
         self._binder = Binder(ledgers, make_identity)
         self._touched: set[str] = set()
         self._wake = asyncio.Event()
+        # Set when the first cycle is over: what else a leader has to do may wait for that.
+        self.begun = asyncio.Event()
 
     async def run(self) -> None:
         """Runs cycles until cancelled; Deposed ends the term."""
@@ -78,6 +80,7 @@ class Scheduler:
             self._touched.update(self._ledgers.orders)
             n = last_cycle(self._ledgers) + 1
             await self._cycle(n, first=True)
+            self.begun.set()
             while True:
                 await self._wake.wait()
                 self._wake.clear()
