@@ -7,14 +7,10 @@ import json
 import sys
 from pathlib import Path
 
-import msgspec
-
-from controlplane.store import codec, keys
 from tests.robustness import promises
 from tests.robustness.conftest import Tell
 from tests.robustness.load import Load, load
 from tests.robustness.recovery import Fault
-from tests.robustness.witness import Seen
 from tests.robustness.world import World, a_world
 
 
@@ -32,31 +28,12 @@ async def verify(world: World, load: Load) -> tuple[int, dict[str, bool | None]]
     return await process.wait(), {it["promise"]: it["ok"] for it in json.loads(said)["promises"]}
 
 
-class Stamped(msgspec.Struct):
-    epoch: int = 0
-
-
-def folded_before(world: World, first: Seen) -> list[str]:
-    """What else the new leader wrote before its first cycle was committed."""
-    earlier = (change for change in world.witness.changes if change.revision < first.revision)
-    return [
-        change.key
-        for change in earlier
-        if change.key.startswith(f"{keys.ROOT}status/")
-        and change.value is not None
-        and codec.decode(change.value.value, Stamped).epoch == first.epoch
-    ]
-
-
 async def test_a_killed_leader_is_followed_within_a_second_and_nothing_is_lost(tmp_path: Path, tell: Tell) -> None:
     async with a_world(tmp_path) as world, load(world.endpoints) as running:
         rates = await running.warm()
         fault = Fault(world)
         world.leader.kill()
         tell(await fault.followed(within=1.0, rates=rates))
-        cycle = world.witness.cycle_after(fault.moment, above_epoch=fault.epoch)
-        assert cycle is not None
-        assert not folded_before(world, cycle), "placing goes on before everything else"
         await asyncio.sleep(1.0)
         await promises.kept(world, running)
         world.replicas[fault.leader].start()
