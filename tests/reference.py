@@ -125,9 +125,9 @@ class State:
 
     def refusal(self, group: Group, place: Place) -> str | None:
         """The first filter that refuses one such task there."""
-        return next((reason for reason in NEARNESS if self._refuses(reason, group, place)), None)
+        return next((reason for reason in NEARNESS if self.refuses(reason, group, place)), None)
 
-    def _refuses(self, reason: str, group: Group, place: Place) -> bool:
+    def refuses(self, reason: str, group: Group, place: Place) -> bool:
         job = group.job
         constraints = job.constraints
         match reason:
@@ -386,7 +386,7 @@ class Chooser:
         able = [
             place
             for place in self.state.places
-            if not any(self.state._refuses(reason, group, place) for reason in NEARNESS if reason not in OF_ROOM)
+            if not any(self.state.refuses(reason, group, place) for reason in NEARNESS if reason not in OF_ROOM)
             and all(place.capacity.get(name, 0) + EPSILON >= amount for name, amount in group.needs.items())
             and place.kept_until is None
         ]

@@ -129,7 +129,9 @@ LAWS = [
     # A task's priority cannot hang on a target, and what requires something of targets must speak of them.
     if ("target" in when or not effect.require) and ("target" not in when or effect.priority is None)
 ]
-SOME_LAWS = st.one_of(st.just([]), st.lists(st.integers(0, len(LAWS) - 1), max_size=2, unique=True))
+SOME_LAWS: st.SearchStrategy[list[int]] = st.one_of(
+    st.just([]), st.lists(st.integers(0, len(LAWS) - 1), max_size=2, unique=True)
+)
 QUOTAS = (
     {"ann": Quota(live_tasks=2)},
     {"*": Quota(quantities={"cpu": 3})},
