@@ -67,14 +67,15 @@ class Lifecycle:
 
     def _order(self, event: Event) -> None:
         name = event.parts[0]
-        before = self._orders.get(name, OrderPhase.PENDING.value)
+        before = self._orders.get(name)
         if event.deleted:
-            # A final phase is remembered: nothing may follow it, not even after clean-up.
-            if before not in FINAL_ORDER:
+            # A final phase is remembered: nothing may follow it, not even after clean-up. Poison never had one.
+            if before is not None and before not in FINAL_ORDER:
                 self._broken(event, f"was deleted while the order was {before}")
-                self._orders.pop(name, None)
+                del self._orders[name]
         elif isinstance(event.object, OrderStatus):
-            self._orders[name] = self._step(event, before, event.object.phase, _ORDER_STEPS)
+            phase = before or OrderPhase.PENDING.value
+            self._orders[name] = self._step(event, phase, event.object.phase, _ORDER_STEPS)
 
     def _target(self, event: Event) -> None:
         name = event.parts[0]

@@ -120,3 +120,5 @@ def test_poison_and_sessions_have_no_phase() -> None:
     story = Past()
     story.commit({STATUS: b"{", keys.live("eu"): past.live(cpu=1), REPORT: b"x", keys.target_status("eu"): b"1"})
     assert whys(story) == []
+    story.commit({STATUS: None, REPORT: None, keys.target_status("eu"): None})
+    assert whys(story) == []
