@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -10,11 +11,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_START_SECONDS = 20.0
-_STOP_SECONDS = 10.0
+_START_SECONDS = 60.0
+_STOP_SECONDS = 60.0
+_LOWEST_PORT = 10_000
+_chance = random.SystemRandom()
 
 
 class Etcd:
@@ -87,16 +90,25 @@ class Etcd:
             env={**os.environ, "ETCDCTL_API": "3"},
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Ports that were free a moment ago, all different.
+
+    Below those that the system gives to connections that name none: one of these would now and then take the port of a
+    part that is being started again.
+    """
+    given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = range(_LOWEST_PORT, max(given, 2 * _LOWEST_PORT))
+    sockets: list[socket.socket] = []
     try:
+        while len(sockets) < count:
+            with suppress(OSError):
+                sockets.append(socket.create_server(("127.0.0.1", _chance.choice(ports))))
         return [int(opened.getsockname()[1]) for opened in sockets]
     finally:
         for opened in sockets:

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+from tests.etcd import free_ports
+
 _CHUNK = 65536
 
 
@@ -102,7 +104,7 @@ class Link:
     def __init__(self, target: str, *, transcribe: bool = False) -> None:
         parts = urlsplit(target if "//" in target else f"//{target}")
         self._target = (parts.hostname or "", parts.port or 0)
-        self._port = 0
+        (self._port,) = free_ports(1)
         self._listener: socket.socket | None = None
         self._serving: asyncio.Task[None] | None = None
         self.up, self.down = Way(transcribe=transcribe), Way(transcribe=transcribe)
@@ -120,7 +122,6 @@ class Link:
         """Also after `refuse`, at the same address."""
         self._listener = socket.create_server(("127.0.0.1", self._port), backlog=128)
         self._listener.setblocking(False)
-        self._port = int(self._listener.getsockname()[1])
         self._serving = asyncio.create_task(self._serve(self._listener))
 
     async def refuse(self) -> None:
