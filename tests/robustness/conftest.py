@@ -11,6 +11,14 @@ Tell = Callable[[str], None]
 
 _TOLD = pytest.StashKey[list[str]]()
 _TAIL = 60
+# What has a bound has it in the test; this only ends a test that hangs.
+_TEST_SECONDS = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TEST_SECONDS))
 
 
 @pytest.fixture

@@ -16,12 +16,13 @@ from controlplane.client import Client
 from controlplane.client.caller import Patience
 from controlplane.model.errors import OutcomeUnknown, Unavailable
 from controlplane.wire.v1 import common_pb2, jobs_pb2, orders_pb2, packets_pb2
+from tests.robustness.patience import PATIENCE_SECONDS
 from tests.robustness.world import UNIQUE
 
 OFFERED = 70
 LEAST = 50
 _WARM_SECONDS = 2.5
-_WINDOWS = 6
+_WINDOWS = 20
 _LATE_SECONDS = 0.2
 _PATIENCE = Patience(attempt_seconds=1.0, total_seconds=5.0)
 
@@ -64,6 +65,8 @@ class Load:
             # What a busy machine made late is not made up for by a flood.
             due = max(due + 1 / self._rate, self._loop.time() - _LATE_SECONDS)
             await asyncio.sleep(max(0.0, due - self._loop.time()))
+            if not self._offers.is_set():
+                continue
             task = asyncio.create_task(self._submit(number))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -114,17 +117,21 @@ class Load:
     def acknowledged(self) -> set[str]:
         return {name for name, ask in self.asks.items() if ask.answered is not None}
 
-    async def finish(self, seconds: float = 15.0) -> None:
-        """Stops offering; every order that was ever offered must be answered within that time."""
-        self._stop.set()
-        self._offers.set()
-        await self._offering
+    async def answered(self) -> None:
+        """Every order that was offered so far must be answered."""
         tasks = set(self._tasks)
         if tasks:
-            done, left = await asyncio.wait(tasks, timeout=seconds)
+            done, left = await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
             for task in done:
                 task.result()
             assert not left, f"{len(left)} submits were never answered"
+
+    async def finish(self) -> None:
+        """Stops offering; every order that was ever offered must be answered."""
+        self._stop.set()
+        self._offers.set()
+        await self._offering
+        await self.answered()
 
     async def close(self) -> None:
         tasks = {self._offering, *self._tasks}
@@ -145,13 +152,19 @@ async def load(endpoints: Sequence[str], rate: float = OFFERED) -> AsyncIterator
 
 
 def an_order(
-    identity: str, *, command: Sequence[str] = ("true",), unique: str = "", real: bool = False, target: str = ""
+    identity: str,
+    *,
+    command: Sequence[str] = ("true",),
+    unique: str = "",
+    real: bool = False,
+    target: str = "",
+    priority: int | None = None,
 ) -> orders_pb2.Order:
     """One task; on a target of real commands or on a simulated one, told apart by a quantity that only they have."""
     room = {"cpu": 1.0, "real" if real else "sim": 1.0}
     job = jobs_pb2.Job(command=command, requests=common_pb2.Quantities(of=room), resources=[unique] if unique else [])
     packet = packets_pb2.Packet(jobs=[packets_pb2.PacketJob(job=packets_pb2.JobRef(object=job), count=1)])
-    order = orders_pb2.Order(id=identity, packet=orders_pb2.PacketRef(object=packet))
+    order = orders_pb2.Order(id=identity, packet=orders_pb2.PacketRef(object=packet), priority=priority)
     if target:
         order.target_policy = f"strict:{target}"
     return order

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.robustness.patience import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[2]
-_STOP_SECONDS = 10.0
 
 
 class Part:
@@ -56,12 +57,12 @@ class Part:
         """SIGKILL, also when it is stopped; returns when the process is gone."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(_STOP_SECONDS)
+            self._process.wait(PATIENCE_SECONDS)
 
-    async def ended(self, seconds: float = _STOP_SECONDS) -> int:
+    async def ended(self) -> int:
         """The exit code, once the process has ended by itself."""
         assert self._process is not None
-        return await asyncio.to_thread(self._process.wait, seconds)
+        return await asyncio.to_thread(self._process.wait, PATIENCE_SECONDS)
 
 
 class Replica(Part):

@@ -8,8 +8,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+# For what must happen but is promised within no time: it measures nothing, it only ends the waiting.
+PATIENCE_SECONDS = 60.0
 
-async def until(look: Callable[[], T], seconds: float, what: str) -> T:
+
+async def until(look: Callable[[], T], what: str, *, seconds: float = PATIENCE_SECONDS) -> T:
     """What was found, once it is something."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not (found := look()):

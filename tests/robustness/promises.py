@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 from controlplane.aio.clock import wall_milliseconds
 from controlplane.client import Client
@@ -21,7 +22,6 @@ from tests.robustness.load import Load
 from tests.robustness.parts import Replica
 from tests.robustness.world import World
 
-FINAL_SECONDS = 20.0
 ALL = ("P1", "P2", "P3", "P4", "P5", "P7", "P8", "P9")
 
 
@@ -40,16 +40,24 @@ async def kept(world: World, load: Load, *promises: str) -> None:
     succeeded_once(world, load.acknowledged)
 
 
-async def final(world: World, orders: set[str], seconds: float = FINAL_SECONDS) -> None:
+async def final(world: World, orders: set[str]) -> None:
+    """However long it takes, as long as one after the other becomes final."""
     witness = world.witness
+    done = witness.finals(orders)
     try:
-        await witness.until(lambda: witness.finals(orders) == len(orders), seconds, "every order is final")
+        while done < len(orders):
+            await witness.until(partial(_more_than, world, orders, done), "another order is final")
+            done = witness.finals(orders)
     except AssertionError as error:
         left = sorted(order for order in orders if not witness.finals({order}))
         phases = Counter(witness.phases.get(order, "Pending") for order in left)
         raise AssertionError(
             f"{error}: {len(left)} of {len(orders)} are not: {dict(phases)}, first {left[:3]}"
         ) from None
+
+
+def _more_than(world: World, orders: set[str], done: int) -> bool:
+    return world.witness.finals(orders) > done
 
 
 def succeeded_once(world: World, orders: set[str]) -> None:

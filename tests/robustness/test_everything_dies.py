@@ -16,7 +16,7 @@ async def a_long_run(world: World) -> str:
     """A real command that is under way when everything dies."""
     order = an_order(world.client.mint.make(), command=("sleep", "3"), real=True)
     await world.client.orders.submit(order)
-    await world.witness.until(lambda: world.witness.phases.get(order.id) == "Running", 10.0, "it runs")
+    await world.witness.until(lambda: world.witness.phases.get(order.id) == "Running", "it runs")
     return order.id
 
 
@@ -28,7 +28,7 @@ async def test_all_replicas_die_and_come_back(tmp_path: Path, tell: Tell) -> Non
             replica.kill()
         for replica in world.replicas.values():
             replica.start()
-        tell(await Fault(world).followed(within=30.0, rates=rates))
+        tell(await Fault(world).followed(rates=rates))
         await world.ready()
         await promises.final(world, {order})
         promises.succeeded_once(world, {order})
@@ -46,7 +46,7 @@ async def test_everything_dies_with_etcd_and_comes_back(tmp_path: Path, tell: Te
         await asyncio.to_thread(world.etcd.start)
         for part in parts:
             part.start()
-        tell(await Fault(world).followed(within=30.0, rates=rates))
+        tell(await Fault(world).followed(rates=rates))
         await world.ready()
         await promises.final(world, {order})
         promises.succeeded_once(world, {order})

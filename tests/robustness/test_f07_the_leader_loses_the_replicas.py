@@ -22,7 +22,7 @@ async def test_a_leader_that_nobody_hears_is_followed_at_most_once_in_three_ttl(
         fault = Fault(world)
         for link in links.values():
             link.hold()
-        tell(await fault.went_on(within=1.0, rates=rates))
+        tell(await fault.went_on(rates=rates))
         await fault.lasts(3 * TTL)
         changes = sum(term.moment > fault.moment for term in world.witness.terms)
         tell(f"changes of leader in three TTL: {changes}")
@@ -44,6 +44,6 @@ async def test_a_pulse_that_comes_and_goes_changes_the_leader_at_most_once_in_th
                 link.listen()
             await asyncio.sleep(0.3)
         changes = sum(term.moment > fault.moment for term in world.witness.terms)
-        tell(f"{await fault.went_on(within=1.0, rates=rates)}, changes of leader in three TTL: {changes}")
+        tell(f"{await fault.went_on(rates=rates)}, changes of leader in three TTL: {changes}")
         assert changes <= 1
         await promises.kept(world, running, *KEPT)

@@ -26,7 +26,7 @@ async def test_a_replica_that_missed_what_was_compacted_lists_again_within_five_
         link = links[replica.name]
         await link.refuse()
         missed = await world.witness.caught_up()
-        await world.witness.until(lambda: world.witness.revision > missed + 50, 5.0, "something happens meanwhile")
+        await world.witness.until(lambda: world.witness.revision > missed + 50, "something happens meanwhile")
         compacted = await world.witness.caught_up()
         await world.etcdctl("compact", str(compacted))
         async with Client([replica.grpc]) as client:

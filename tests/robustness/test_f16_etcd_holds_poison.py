@@ -65,7 +65,7 @@ async def test_poison_in_every_tree_leaves_the_rest_alone(tmp_path: Path, tell: 
         epoch = world.witness.epoch
         for number, poison in enumerate(POISON):
             await asyncio.gather(*(put(world, place.format(n=number), poison) for place in PLACES))
-        tell(await Fault(world).went_on(within=1.0, rates=rates))
+        tell(await Fault(world).went_on(rates=rates))
         assert world.witness.epoch == epoch, "poison changes no leader"
         fault = Fault(world)
         world.leader.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -13,14 +14,26 @@ from controlplane.client import Client
 from controlplane.client.caller import Patience
 from controlplane.model.errors import OutcomeUnknown, Unavailable
 from controlplane.store import keys
+from controlplane.wire.v1 import orders_pb2
 from tests.robustness import promises
 from tests.robustness.conftest import Tell
+from tests.robustness.link import Link
 from tests.robustness.load import an_order, load
 from tests.robustness.network import linked_to_etcd
+from tests.robustness.patience import PATIENCE_SECONDS, until
 from tests.robustness.world import Plan, World, a_world
 
 KEPT = ("P2", "P3")
 MANY = 20
+HASTY = Patience(attempt_seconds=2.0, total_seconds=2.0)
+_LATELY_BYTES = 65_536
+PATIENT = Patience(attempt_seconds=PATIENCE_SECONDS, total_seconds=PATIENCE_SECONDS)
+
+
+def on_its_way(link: Link, orders: Sequence[orders_pb2.Order]) -> bool:
+    """Whether a replica has sent one of them to etcd, however far it got."""
+    lately = [bytes(connection.up.said[-_LATELY_BYTES:]) for connection in link.connections]
+    return any(order.id.encode() in said for said in lately for order in orders)
 
 
 def creations(world: World, order: str) -> int:
@@ -32,21 +45,26 @@ def creations(world: World, order: str) -> int:
 @pytest.mark.parametrize("lost", ["the submit on its way to etcd", "etcd's answer"])
 async def test_a_submit_repeated_through_another_replica_is_one_order(tmp_path: Path, tell: Tell, lost: str) -> None:
     async with AsyncExitStack() as stack:
-        world, links = await stack.enter_async_context(linked_to_etcd(tmp_path, Plan(ttl=5)))
+        world, links = await stack.enter_async_context(linked_to_etcd(tmp_path, Plan(ttl=5), transcribe=True))
         running = await stack.enter_async_context(load(world.endpoints))
         rates = await running.warm()
         deaf, other = world.standbys
         link = links[deaf.name]
-        hasty = Patience(attempt_seconds=0.3, total_seconds=0.3)
-        first = await stack.enter_async_context(Client([deaf.grpc], patience=hasty))
+        first = await stack.enter_async_context(Client([deaf.grpc], patience=HASTY))
         second = await stack.enter_async_context(Client([other.grpc]))
         orders = [an_order(first.mint.make()) for _ in range(MANY)]
+        # A replica waits for few answers of etcd at a time: none of them shall be one to the load.
+        running.pause()
+        await running.answered()
         link.hold(link.up if lost.startswith("the submit") else link.down)
-        unheard = await asyncio.gather(*(first.orders.submit(order) for order in orders), return_exceptions=True)
+        submits = asyncio.gather(*(first.orders.submit(order) for order in orders), return_exceptions=True)
+        await until(lambda: on_its_way(link, orders), "a submit is on its way to etcd")
+        running.resume()
+        unheard = await submits
         assert all(isinstance(answer, OutcomeUnknown | Unavailable) for answer in unheard), unheard
         answers = [await second.orders.submit(order) for order in orders]
         link.release()
-        # Not every submit got as far as etcd before the replica had as many answers to wait for as it sends groups.
+        # Those behind the first ones wait in the replica for an answer to these.
         assert any(answer.repeated for answer in answers) == (lost == "etcd's answer")
         again = [await second.orders.submit(order) for order in orders]
         assert all(answer.repeated for answer in again)
@@ -67,7 +85,7 @@ async def test_a_submit_to_a_stopped_replica_is_repeated_and_is_one_order(tmp_pa
     async with a_world(tmp_path) as world, load(world.endpoints) as running:
         rates = await running.warm()
         stopped, other = world.standbys
-        async with Client([stopped.grpc]) as first, Client([other.grpc]) as second:
+        async with Client([stopped.grpc], patience=PATIENT) as first, Client([other.grpc]) as second:
             await first.cluster.status()
             stopped.signal(signal.SIGSTOP)
             orders = [an_order(first.mint.make()) for _ in range(MANY)]

@@ -38,14 +38,14 @@ async def test_a_transaction_held_back_until_its_leader_was_followed_is_refused(
         await promises.final(world, running.acknowledged)
         link.hold(link.up)
         await submit_through(world.standbys[0])
-        await until(lambda: not all(write.passed for write in fenced_writes(link)), 5.0, "a transaction is held")
+        await until(lambda: not all(write.passed for write in fenced_writes(link)), "a transaction is held")
         fault = Fault(world)
         old.signal(signal.SIGSTOP)
         told = await fault.followed(within=3.0, rates=rates)
         held = [at for at, write in enumerate(fenced_writes(link)) if not write.passed]
         assert held, "the network still holds what the old leader wrote"
         link.release()
-        await until(lambda: all(fenced_writes(link)[at].answered for at in held), 5.0, "etcd has answered each")
+        await until(lambda: all(fenced_writes(link)[at].answered for at in held), "etcd has answered each")
         answers = [fenced_writes(link)[at] for at in held]
         assert all(answer.passed and answer.succeeded is False for answer in answers), answers
         tell(f"{told}; {len(answers)} transactions came late, each was refused by etcd")
@@ -63,14 +63,14 @@ async def test_a_leader_that_wakes_up_after_another_took_over_has_its_write_refu
         rates = await running.warm()
         old, link = world.leader, links[world.leader.name]
         armed.touch()
-        await until(lambda: not armed.exists(), 5.0, "the leader is about to write")
+        await until(lambda: not armed.exists(), "the leader is about to write")
         fault = Fault(world)
         link.hold(link.down)
         old.signal(signal.SIGSTOP)
         told = await fault.followed(within=3.0, rates=rates)
         before = len(fenced_writes(link))
         old.signal(signal.SIGCONT)
-        answered = await until(lambda: [w for w in fenced_writes(link)[before:] if w.answered], 5.0, "it wrote")
+        answered = await until(lambda: [w for w in fenced_writes(link)[before:] if w.answered], "it wrote")
         assert all(write.succeeded is False for write in answered), "etcd refused what the woken leader wrote"
         tell(f"{told}; what the woken leader wrote ({len(answered)} transactions) was refused by etcd")
         link.release()

@@ -52,7 +52,7 @@ async def test_a_second_joblet_waits_until_the_first_ones_session_is_gone(tmp_pa
         second = Joblet("local-1", tmp_path / "second", endpoints=world.endpoints, flags=flags)
         second.start()
         try:
-            await until(lambda: "another joblet holds the target" in second.log, 10.0, "the second one has tried")
+            await until(lambda: "another joblet holds the target" in second.log, "the second one has tried")
             for endpoint in world.endpoints:
                 assert isinstance(await refusal(endpoint, "local-1"), errors.AlreadyExists)
             order = await run_on(world, "local-1")
@@ -60,7 +60,7 @@ async def test_a_second_joblet_waits_until_the_first_ones_session_is_gone(tmp_pa
             assert order.encode() in first.records()
             assert order.encode() not in second.records()
             first.kill()
-            await world.witness.until(lambda: instance(world) not in ("", holder), 15.0, "the second one is let in")
+            await world.witness.until(lambda: instance(world) not in ("", holder), "the second one is let in")
             order = await run_on(world, "local-1")
             assert order.encode() in second.records()
         finally:

@@ -24,6 +24,7 @@ from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Value
 from controlplane.store.watch import Change, watch
+from tests.robustness.patience import PATIENCE_SECONDS
 
 # What the witness reads itself; everything else is for the checks.
 _KINDS: dict[str, type[msgspec.Struct]] = {
@@ -99,7 +100,7 @@ class Witness:
         elif isinstance(found, Cycle):
             self.cycles.append(Seen(moment, revision, found.epoch))
 
-    async def until(self, holds: Callable[[], object], seconds: float, what: str) -> None:
+    async def until(self, holds: Callable[[], object], what: str, *, seconds: float = PATIENCE_SECONDS) -> None:
         """Returns when it holds; asked again after each change."""
         if holds():
             return
@@ -113,10 +114,10 @@ class Witness:
         finally:
             self._waiting.remove(entry)
 
-    async def caught_up(self, seconds: float = 10.0) -> int:
+    async def caught_up(self) -> int:
         """Returns when everything that etcd has committed by now was seen."""
         head = await self.store.revision()
-        await self.until(lambda: self.revision >= head, seconds, f"the witness sees revision {head}")
+        await self.until(lambda: self.revision >= head, f"the witness sees revision {head}")
         return head
 
     @property

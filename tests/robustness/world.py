@@ -17,12 +17,12 @@ from controlplane.client.caller import Patience
 from controlplane.wire.v1 import cluster_pb2, resources_pb2
 from tests.etcd import Etcd, free_ports, running_etcd
 from tests.robustness.parts import Joblet, Replica
+from tests.robustness.patience import PATIENCE_SECONDS
 from tests.robustness.witness import Witness
 
 # Of the load, and one for the test itself.
 UNIQUE = ("licence-a", "licence-b", "licence-c")
 OWN = "licence-own"
-_READY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,9 @@ class World:
     def client(self) -> Client:
         """For what the test itself asks and tells; leaves a silent replica after a second."""
         if self._client is None:
-            self._client = Client(self.endpoints, patience=Patience(attempt_seconds=2.0, total_seconds=15.0))
+            self._client = Client(
+                self.endpoints, patience=Patience(attempt_seconds=2.0, total_seconds=PATIENCE_SECONDS)
+            )
         return self._client
 
     @property
@@ -100,7 +102,7 @@ class World:
         """Returns when it is ready. What a joblet is told when it connects stays so, hence the settings come first."""
         for replica in self.replicas.values():
             replica.start()
-        await self.witness.until(lambda: self.witness.cycles, _READY_SECONDS, "somebody leads")
+        await self.witness.until(lambda: self.witness.cycles, "somebody leads")
         await self._furnish()
         for number in range(1, self.plan.processes + 1):
             self.add_process_target(f"local-{number}")
@@ -108,7 +110,7 @@ class World:
             self.add_simulated_targets("sim", self.plan.simulated)
         await self.ready()
 
-    async def ready(self, seconds: float = _READY_SECONDS, *, beside: int = 0) -> None:
+    async def ready(self, *, beside: int = 0) -> None:
         """`beside`: keys in the queue of candidates that are no candidates."""
         witness = self.witness
         running = sum(replica.running for replica in self.replicas.values()) + beside
@@ -119,7 +121,7 @@ class World:
             led = any(cycle.epoch == witness.epoch for cycle in witness.cycles)
             return led and witness.candidates() == running and phases.count("Ready") >= targets
 
-        await witness.until(holds, seconds, f"{running} replicas stand, one leads, {targets} targets are Ready")
+        await witness.until(holds, f"{running} replicas stand, one leads, {targets} targets are Ready")
 
     async def _furnish(self) -> None:
         objects = [
