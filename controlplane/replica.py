@@ -10,6 +10,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -41,6 +42,7 @@ from controlplane.store.lease import Renewals
 log = structlog.get_logger(__name__)
 
 # The controllers do not wait for longer than this for a first cycle that places very much.
+_SWITCH_SECONDS = 0.0005
 _FIRST_CYCLE_SECONDS = 2.0
 
 
@@ -221,6 +223,8 @@ async def run(settings: ReplicaSettings) -> None:
     # A replica holds hundreds of thousands of long-lived objects; looking for cycles among them again and again would
     # stop the loop for longer than a cycle takes.
     gc.set_threshold(20_000, 20, 50)
+    # Large decisions are made in a thread: who asks something meanwhile must not wait 5 ms for each turn of the loop.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):

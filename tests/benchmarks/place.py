@@ -34,7 +34,7 @@ from controlplane.wire.v1 import (
     targets_pb2_grpc,
 )
 from tests.benchmarks.offering import order
-from tests.benchmarks.rows import Row
+from tests.benchmarks.rows import Row, quantile
 from tests.benchmarks.stage import Stage, stage
 
 _TASKS = int(os.environ.get("BENCH_PLACE_TASKS", "40000"))
@@ -42,7 +42,10 @@ _IN_ORDER = 200
 _TARGETS = 20
 _SINGLE = 10_000
 _READY_SECONDS = 30.0
+_PATIENCE_SECONDS = 60.0
 _PUTS = 25
+_GROUPS = 5_000
+_GET_SECONDS = 5.0
 _UNDER_WAY = 4
 _BINDS_OF_KUBE_SCHEDULER = 614
 
@@ -67,7 +70,70 @@ def run() -> list[Row]:
             ratio >= 0.5),
         Row("place", f"memory a pending task, orders of {_IN_ORDER}", size, "bytes", goal="< 1,500", met=size < 1500),
         Row("place", "memory a pending single-task order", one.bytes_a_single, "bytes"),
+        _responsive(),
     ]  # fmt: skip
+
+
+def _responsive() -> Row:
+    """Every cycle goes through 1,000,000 waiting tasks in 5,000 groups, as none of them fits."""
+    with ExitStack() as stack:
+        here = stack.enter_context(stage(replicas=1, targets=0))
+        asyncio.run(_patient(here))
+        stack.enter_context(here.simulated(count=_TARGETS, capacity="cpu=10", duration="1h"))
+        asyncio.run(_ready(here))
+        stack.enter_context(_stopped())
+        quiet, busy, cycles = asyncio.run(_gets(here))
+    metric = f"p99 of a get during {cycles} cycles over 1,000,000 tasks"
+    return Row("place", metric, busy * 1e3, "ms", quiet * 1e3, busy / quiet, "< 100 ms", busy < 0.1)
+
+
+async def _gets(here: Stage) -> tuple[float, float, int]:
+    """p99 of a get when nothing waits and when much does, and how many cycles that was."""
+    async with grpc.aio.insecure_channel(here.endpoints()[0]) as channel:
+        first = order()
+        await _submit(channel, [first])
+        quiet = await _slowest(channel, first.id)
+        await _submit(channel, [_unlike(at) for at in range(_GROUPS)])
+        before = await _cycles(channel)
+        stop = asyncio.Event()
+        waking = asyncio.create_task(_wake(channel, stop))
+        busy = await _slowest(channel, first.id)
+        stop.set()
+        await waking
+        return quiet, busy, await _cycles(channel) - before
+
+
+def _unlike(at: int) -> orders_pb2.Order:
+    """An order of 200 tasks that are like those of no other order."""
+    made = _large()
+    made.packet.object.jobs[0].job.object.requests.of["cpu"] = 9 + at / _GROUPS
+    return made
+
+
+async def _wake(channel: grpc.aio.Channel, stop: asyncio.Event) -> None:
+    """Small orders that are placed, so that there is a cycle each time."""
+    while not stop.is_set():
+        small = order()
+        small.packet.object.jobs[0].job.object.requests.of["cpu"] = 0.001
+        await _submit(channel, [small])
+        await asyncio.sleep(0.1)
+
+
+async def _slowest(channel: grpc.aio.Channel, identity: str) -> float:
+    stub = orders_pb2_grpc.OrdersStub(channel)
+    took = []
+    end = time.perf_counter() + _GET_SECONDS
+    while time.perf_counter() < end:
+        started = time.perf_counter()
+        await stub.Get(common_pb2.GetRequest(name=identity))
+        took.append(time.perf_counter() - started)
+        await asyncio.sleep(0.005)
+    return quantile(took, 0.99)
+
+
+async def _cycles(channel: grpc.aio.Channel) -> int:
+    found = await cycles_pb2_grpc.CyclesStub(channel).List(common_pb2.ListRequest(limit=1000))
+    return int(max(cycle.n for cycle in found.items))
 
 
 def _measured(replicas: int) -> Measured:
@@ -133,6 +199,8 @@ async def _measure(here: Stage, replicas: int) -> Measured:
         started = time.perf_counter()
         await _cordon(channel, cordoned=False)
         while await _placed(channel) < _TASKS:
+            if time.perf_counter() - started > _PATIENCE_SECONDS:
+                raise SystemExit("not everything was placed in time, or the leader changed and its last record is lost")
             await asyncio.sleep(0.02)
         took = time.perf_counter() - started
         value = await _sample(store)
