@@ -1,8 +1,8 @@
 """Laying: how tasks of one signature are put on targets.
 
 Simple equivalent: for each task, of the targets that no filter refuses, take the one with the best score. This version
-lays all tasks of a signature at once: best tier first, and within a tier evenly over the targets in order of score
-(or, to pack, the best target full before the next).
+lays all tasks of a signature at once: best tier first, and within a tier evenly, in order of score, over the targets
+that are as good as the best but for how full they are (or, to pack, the best target full before the next).
 """
 
 from __future__ import annotations
@@ -82,7 +82,13 @@ def _lay(room: Room, signature: Signature, rows: Rows, fits: Counts, most: int) 
     if tiers is not None:
         best = tiers[rows] == tiers[rows].min()
         rows, fits, ranks = rows[best], fits[best], ranks[best]
-    share = most if room.world.settings.placement == "pack" else -(-most // len(rows))
+    share = most
+    if room.world.settings.placement != "pack":
+        # Who is worse by more than an empty target can make up for gets nothing while better ones have room.
+        best = (ranks > ranks.max() - float(room.world.settings.weights.room)) | (ranks == ranks.max())
+        if not best.all():
+            rows, fits, ranks = rows[best], fits[best], ranks[best]
+        share = -(-most // len(rows))
     order = np.argsort(-ranks, kind="stable")
     each = np.minimum(fits[order], share)
     before = np.cumsum(each) - each
