@@ -243,17 +243,13 @@ class State:
         return score
 
     def lay(self, group: Group, most: int) -> int:
-        """Places up to so many such tasks; how many. Best tier first, evenly over it, or packed."""
+        """Places up to so many such tasks; how many. Best tier first, evenly over the best of it, or packed."""
         done = 0
         while done < most:
             some = min(most - done, self.at_once(group))
-            able = [place for place in self.places if self.refusal(group, place) is None]
+            able = self.best(group)
             if not some or not able:
                 break
-            able.sort(key=lambda place: (tier(group.job, place), -self.score(group, place)))
-            able = [place for place in able if tier(group.job, place) == tier(group.job, able[0])]
-            if self.founds(group.job):
-                able = able[:1]
             share = some if self.settings.placement == "pack" else -(-some // len(able))
             before = done
             for place in able:
@@ -263,6 +259,16 @@ class State:
                     here += 1
                     done += 1
         return done
+
+    def best(self, group: Group) -> list[Place]:
+        """Of the best tier those that are as good as the best but for how full they are, the best one first."""
+        able = [(self.score(group, place), place) for place in self.places if self.refusal(group, place) is None]
+        first = min((tier(group.job, place) for _, place in able), default=0)
+        able = sorted((pair for pair in able if tier(group.job, pair[1]) == first), key=lambda pair: -pair[0])
+        if self.settings.placement != "pack":
+            within = able[0][0] - float(self.settings.weights.room) if able else 0.0
+            able = [pair for pair in able if pair[0] > within or pair[0] == able[0][0]]
+        return [place for _, place in (able[:1] if self.founds(group.job) else able)]
 
     def reason(self, group: Group) -> str:
         """Of all refusals the nearest miss."""
