@@ -201,9 +201,11 @@ class OrderLedger:
         live = self.live.get(fulfilment)
         if live is None:
             return
-        tasks = observed.tasks if observed is not None else ()
-        running = sum(task.phase == "Running" for task in tasks)
-        percent = sum(task.percent or 0 for task in tasks if task.phase == "Running")
+        running = percent = 0
+        for task in observed.tasks if observed is not None else ():
+            if task.phase == "Running":
+                running += 1
+                percent += task.percent or 0
         self.running += running - live.running
         self.percents += percent - live.percent
         live.observed, live.observed_revision, live.running, live.percent = observed, revision, running, percent

@@ -79,6 +79,12 @@ class Ledgers:
     def target(self, name: str) -> TargetLedger:
         return self.targets.get(name) or TargetLedger()
 
+    def _enter(self, name: str) -> TargetLedger:
+        there = self.targets.get(name)
+        if there is None:
+            there = self.targets[name] = TargetLedger()
+        return there
+
     def resolved(self, order: Order) -> Resolved:
         """The order's packet as it was; one decoded copy for all orders with the same content."""
         found = self._resolved.get(order.resolved_digest)
@@ -143,7 +149,7 @@ class Ledgers:
             self._note_failure(ended, failed_at(ended), touched)
 
     def _note_failure(self, ended: Ended, when: str | None, touched: Touched) -> None:
-        there = self.targets.setdefault(ended.target, TargetLedger())
+        there = self._enter(ended.target)
         there.failed(ended.id, when)
         if there.empty:
             del self.targets[ended.target]
@@ -225,9 +231,7 @@ class Ledgers:
         if not sane(fulfilment.requests):
             raise Broken("the fulfilment requests what is no amount")
         touched.orders.add(fulfilment.order)
-        there = self.targets.get(target)
-        if there is None:
-            there = self.targets[target] = TargetLedger()
+        there = self._enter(target)
         before = there.fulfilments.get(identity)
         if before is not None:
             self.owners.remove(before)
@@ -271,7 +275,8 @@ class Ledgers:
         if identity == keys.LIVE:
             touched.targets.add(target)
             return
-        placed = self.target(target).fulfilments.get(identity)
+        there = self.targets.get(target)
+        placed = there.fulfilments.get(identity) if there is not None else None
         ledger = self.orders.get(placed.order) if placed is not None else None
         if ledger is None:
             return

@@ -19,7 +19,7 @@ import structlog
 from immutables import Map
 
 from controlplane.aio.clock import Clock
-from controlplane.cache.snapshot import Entry, Snapshot, Tree, entry_of, place_of, with_entry, without
+from controlplane.cache.snapshot import Entry, Snapshot, Tree, place_of
 from controlplane.model.errors import Compacted, Unavailable
 from controlplane.store import keys
 from controlplane.store.kv import Store
@@ -39,6 +39,7 @@ class Delta(NamedTuple):
     revision: int
 
 
+_EMPTY: Tree = Map()
 _LATELY_SECONDS = ASK_SECONDS + SILENCE_SECONDS + 1.0
 
 Listener = Callable[[Sequence[Delta], int], None]
@@ -172,17 +173,25 @@ class Cache:
 
 
 def enter(trees: dict[str, Tree], change: Change) -> Delta:
-    """Makes the change in the picture, and tells what it was."""
-    if change.value is not None:
-        new = entry_of(change.value)
-        tree, parts = new.tree, new.parts
+    """Makes the change in the picture, and tells what it was. Keys have one or two parts, and this is done for each."""
+    tree, parts = place_of(change.key)
+    new = Entry(tree, parts, change.value) if change.value is not None else None
+    before = trees.get(tree, _EMPTY)
+    if len(parts) == 1:
+        old = before.get(parts[0])
+        trees[tree] = _changed(before, parts[0], new, old)
     else:
-        new = None
-        tree, parts = place_of(change.key)
-    before = trees.get(tree, Map())
-    old = _find(before, parts)
-    trees[tree] = with_entry(before, parts, new) if new is not None else without(before, parts)
+        inner = before.get(parts[0], _EMPTY)
+        old = inner.get(parts[1])
+        now = _changed(inner, parts[1], new, old)
+        trees[tree] = before.set(parts[0], now) if now else _changed(before, parts[0], None, inner or None)
     return Delta(tree, parts, old, new, change.revision)
+
+
+def _changed(tree: Tree, name: str, new: Entry | None, old: object) -> Tree:
+    if new is not None:
+        return tree.set(name, new)
+    return tree.delete(name) if old is not None else tree
 
 
 def digest_of(snapshot: Snapshot) -> tuple[str, int]:

@@ -109,7 +109,10 @@ class OwnerLedgers:
     uses: dict[str, Use] = field(default_factory=dict)
 
     def add(self, fulfilment: Fulfilment) -> None:
-        self.uses.setdefault(fulfilment.owner, Use()).add(fulfilment)
+        use = self.uses.get(fulfilment.owner)
+        if use is None:
+            use = self.uses[fulfilment.owner] = Use()
+        use.add(fulfilment)
 
     def remove(self, fulfilment: Fulfilment) -> None:
         use = self.uses.get(fulfilment.owner)

@@ -27,6 +27,13 @@ TREES: dict[str, int] = {
     "inventory": 2,
 }
 LIVE = "live"
+_NAME = ROOT.strip("/")
+_NONE: dict[str, tuple[str, int]] = {}
+# The trees whose front has two pieces, by the first and the second of them, with the number of parts that follow.
+_INNER: dict[str, dict[str, tuple[str, int]]] = {}
+for _tree, _parts in TREES.items():
+    if "/" in _tree:
+        _INNER.setdefault(_tree.split("/")[0], {})[_tree.split("/")[1]] = (_tree, _parts)
 
 
 def candidate(lease: int) -> str:
@@ -82,16 +89,18 @@ def observed(target: str, fulfilment: str) -> str:
 
 
 def parse(key: str) -> tuple[str, tuple[str, ...]] | None:
-    if not key.startswith(ROOT):
+    """Read for every key that anybody writes, so that it does no more than it must."""
+    pieces = key.split("/")
+    # The first piece is what stands before the first slash; any other empty one makes it a foreign key.
+    if len(pieces) < 4 or pieces[1] != _NAME or pieces[0] or pieces.count("") != 1:
         return None
-    pieces = key[len(ROOT) :].split("/")
-    if "" in pieces:
-        return None
-    front, rest = pieces[0], pieces[1:]
-    if TREES.get(front) == len(rest):
-        return front, tuple(rest)
-    if rest and TREES.get(front := f"{front}/{rest[0]}") == len(rest) - 1:
-        return front, tuple(rest[1:])
+    depth = len(pieces) - 3
+    front = pieces[2]
+    if TREES.get(front) == depth:
+        return front, tuple(pieces[3:])
+    found = _INNER.get(front, _NONE).get(pieces[3])
+    if found is not None and found[1] == depth - 1:
+        return found[0], tuple(pieces[4:])
     return None
 
 

@@ -8,7 +8,7 @@ that stays silent although it was asked for a sign of life is left for the next 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from aetcd import rpc
 from controlplane.model.errors import Compacted, Unavailable
 from controlplane.store.channel import Channels, translate
 from controlplane.store.keys import after_prefix
-from controlplane.store.transaction import Value, value_of
+from controlplane.store.transaction import Value
 
 ASK_SECONDS = 2.0
 SILENCE_SECONDS = 2.0
@@ -145,14 +145,20 @@ async def _stream(
             parts.extend(response.events)
             if response.fragment:
                 continue
-            yield Batch(parts[-1].kv.mod_revision, tuple(_change(event) for event in parts))
+            changes = changes_of(parts)
+            yield Batch(changes[-1].revision, changes)
             parts = []
     finally:
         await line.close()
 
 
-def _change(event: rpc.Event) -> Change:
-    if event.type == event.DELETE:
-        return Change(event.kv.key.decode(errors="replace"), event.kv.mod_revision, None)
-    value = value_of(event.kv)
-    return Change(value.key, value.mod_revision, value)
+def changes_of(events: Iterable[rpc.Event]) -> tuple[Change, ...]:
+    """Reads every field once: this is done for every key that anybody writes, on every replica."""
+    changes: list[Change] = []
+    for event in events:
+        pair = event.kv
+        key = pair.key.decode("utf-8", "replace")
+        revision = pair.mod_revision
+        value = None if event.type else Value(key, pair.value, pair.create_revision, revision, pair.lease)
+        changes.append(Change(key, revision, value))
+    return tuple(changes)
