@@ -152,8 +152,8 @@ class _Cycle:
             self.budget = 0
             return False
         groups = [line.head, *line.rest]
-        parts = list(zip(line.queue.parts, groups, strict=True))
-        reason = gangs.refusal(self.room.trial(), line.queue.owner, parts)
+        named = list(zip(line.queue.parts, groups, strict=True))
+        parts, reason = gangs.arrange(self.room, line.queue.owner, named)
         if reason is None:
             for signature, group in parts:
                 laid = place(self.room, signature, group.count)
