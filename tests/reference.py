@@ -375,12 +375,10 @@ class Chooser:
         if tasks > self.budget and self.state.placed:
             self.budget = 0
             return
-        trial = copy.deepcopy(self.state)
-        reason = whole(trial, parts)
         for group in parts:
             self.waiting.remove(group)
+        reason = whole(self.state, parts)
         if reason is None:
-            self.state.__dict__.update(trial.__dict__)
             self.budget -= tasks
             return
         self.refused[reason] += tasks
@@ -404,26 +402,49 @@ class Chooser:
 
     def keep_room_for_gang(self, parts: list[Group]) -> int:
         """Keeps what the gang would use if all other work were over."""
-        empty = copy.deepcopy(self.state)
-        laid = len(empty.placed)
-        for place in empty.places:
-            place.seems, place.running = place.load(), []
-        if any(empty.lay(group, group.count) < group.count for group in parts):
-            return 0
-        used = {target for _, _, target in empty.placed[laid:]}
-        for place in self.state.places:
-            if place.name in used:
-                place.kept_until = max(place.kept_until or 0.0, 0.0)
-        return 1
+        for order in orders(self.state, parts):
+            empty = copy.deepcopy(self.state)
+            empty.placed = []
+            for place in empty.places:
+                place.seems, place.running = place.load(), []
+            if all(empty.lay(group, group.count) == group.count for group in order):
+                used = {target for _, _, target in empty.placed}
+                for place in self.state.places:
+                    if place.name in used:
+                        place.kept_until = 0.0
+                return 1
+        return 0
 
 
-def whole(trial: State, parts: list[Group]) -> str | None:
-    """Places all of a gang; why not all of it goes."""
-    for group in parts:
-        if trial.lay(group, min(group.count, trial.quota(group))) < group.count:
-            reason = trial.reason(group)
-            return "GangIncomplete" if reason in OF_A_GANG else reason
-    return None
+def whole(state: State, parts: list[Group]) -> str | None:
+    """Places all of a gang, or nothing of it; why not."""
+    reason = None
+    for order in orders(state, parts):
+        trial = copy.deepcopy(state)
+        refused = next((why for group in order if (why := part_of(trial, group)) is not None), None)
+        if refused is None:
+            state.__dict__.update(trial.__dict__)
+            return None
+        reason = reason or refused
+    return reason
+
+
+def part_of(trial: State, group: Group) -> str | None:
+    if trial.lay(group, min(group.count, trial.quota(group))) == group.count:
+        return None
+    reason = trial.reason(group)
+    return "GangIncomplete" if reason in OF_A_GANG else reason
+
+
+def orders(state: State, parts: list[Group]) -> list[list[Group]]:
+    """In which a gang is tried: as named; then the large parts first, and those last that look for company."""
+
+    def size(group: Group) -> float:
+        most = {name: max(place.capacity.get(name, 0) for place in state.places) for name in group.needs}
+        return max((amount / most[name] for name, amount in group.needs.items() if most[name]), default=0.0)
+
+    again = sorted(parts, key=lambda group: (bool(group.job.affinity), -size(group))) if state.places else parts
+    return [parts] if again == parts else [parts, again]
 
 
 def missing(group: Group, place: Place) -> float:
