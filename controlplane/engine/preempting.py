@@ -63,7 +63,7 @@ def make_room(room: Room, signature: Signature, priority: int, soon: Soon) -> li
 def _victims(room: Room, signature: Signature, priority: int, row: int, soon: Soon) -> list[Fulfilment] | None:
     """The fewest to stop there so that it fits; None when all of them are not enough."""
     live = room.world.targets[row].live
-    short = _short(room, signature, row, soon)
+    missing = short = _short(room, signature, row, soon)
     if not short:
         return []
     able = [
@@ -77,8 +77,19 @@ def _victims(room: Room, signature: Signature, priority: int, row: int, soon: So
         chosen.append(one)
         short = _less(short, one)
         if not short:
-            return chosen
+            return _needed(chosen, missing)
     return None
+
+
+def _needed(chosen: list[Fulfilment], missing: Mapping[str, Number]) -> list[Fulfilment]:
+    """Those without whom it would not be enough: of several quantities, what one frees may be freed by others too."""
+    for one in sorted(chosen, key=lambda one: (_helps(one, missing), _moment(one), one.id)):
+        rest = [other for other in chosen if other is not one]
+        short: Mapping[str, Number] = missing
+        for other in rest:
+            short = _less(short, other)
+        chosen = chosen if short else rest
+    return chosen
 
 
 def _short(room: Room, signature: Signature, row: int, soon: Soon) -> dict[str, Number]:
