@@ -6,7 +6,7 @@ Room only ever shrinks within a cycle. How tasks are laid into it is told in `la
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -57,6 +57,10 @@ class Room:
         self.any_reserved = False
         self._apart = {order: set(names) for order, names in world.spread.items()}
         self.sharpen()
+
+    def keep_apart(self, order: str, targets: Iterable[str]) -> None:
+        """Where tasks of an order are that keep away from each other, for who did not know when looking."""
+        self._apart[order] = set(targets)
 
     def trial(self) -> Self:
         """A copy to try something on."""

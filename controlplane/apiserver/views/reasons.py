@@ -7,7 +7,7 @@ from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.engine import reasons
 from controlplane.engine.room import Room
-from controlplane.engine.world import Lookout
+from controlplane.engine.world import Lookout, spread
 from controlplane.model import times
 from controlplane.model.order import Reason
 
@@ -39,17 +39,12 @@ class Reasons:
         seen = self._room
         if seen is not None and now - self._looked_at > _FRESH_SECONDS:
             seen = None
-        if seen is not None and (seen.world.revision < min_revision or self._apart(ledger, seen)):
+        if seen is not None and seen.world.revision < min_revision:
             seen = None
         if seen is None:
-            apart = (ledger.order.id,)
-            seen = self._room = Room(self._lookout.look(self._clock.wall(), apart=apart))
+            seen = self._room = Room(self._lookout.look(self._clock.wall()))
             self._looked_at = now
             self._judged = {}
+        for order, targets in spread(self._ledgers, (ledger.order.id,)).items():
+            seen.keep_apart(order, targets)
         return seen
-
-    @staticmethod
-    def _apart(ledger: OrderLedger, seen: Room) -> bool:
-        """Whether the order keeps its tasks apart, and the look did not ask where they are."""
-        apart = any(resolved.job.spread == "order" for resolved in ledger.resolved.jobs)
-        return apart and ledger.order.id not in seen.world.spread
