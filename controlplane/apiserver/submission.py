@@ -1,7 +1,8 @@
 """Submitting orders: idempotent by identity, cheap when many orders run the same packet.
 
 A submit compares nothing but that its order is not there yet. When it is, the digest of the request as sent tells a
-repeat from another order. What a packet resolved to is kept, encoded, until something it may refer to changes.
+repeat from another order. What a packet resolved to, and what a request came to that differs from others in its
+identity only, are kept until something they may refer to changes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from controlplane.apiserver.admission import catalogue as names
 from controlplane.apiserver.admission import order as orders
@@ -31,9 +34,16 @@ from controlplane.store.transaction import Item, Outcome, Value
 
 # What a resolution depends on.
 _REFERRED = frozenset({"config", "config/jobs", "config/packets", "config/resources", "config/targets"})
-_MOST_RESOLUTIONS = 200
+_MOST_KEPT = 200
 _TURN = 100
 _AT_ONCE = 50
+
+
+class Admitted(NamedTuple):
+    """What a request comes to, whatever its identity and the time."""
+
+    order: Order
+    warnings: list[Warning]
 
 
 class Prepared(NamedTuple):
@@ -53,12 +63,14 @@ class Submissions:
     def __init__(self, deps: ApiDependencies) -> None:
         self._deps = deps
         self._resolutions: dict[str, Resolution] = {}
+        self._admitted: dict[str, Admitted] = {}
         self.quotas = Quotas(deps.ledgers)
         deps.cache.subscribe(self._hear)
 
     def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
-        if self._resolutions and any(delta.tree in _REFERRED for delta in deltas):
+        if (self._resolutions or self._admitted) and any(delta.tree in _REFERRED for delta in deltas):
             self._resolutions.clear()
+            self._admitted.clear()
 
     async def submit(self, request: OrderRequest) -> Submitted:
         """The order, new or repeated. OutcomeUnknown only when etcd never said what became of it."""
@@ -121,19 +133,30 @@ class Submissions:
 
     def prepare(self, request: OrderRequest, content: str, known: Catalogue, now: str = "") -> Prepared:
         """The order as it would be stored, and the write that does it."""
-        orders.check(request, known)
-        resolution = self._resolution(request, known)
-        orders.agree(request, resolution)
-        order = orders.build(
-            request,
-            resolution,
-            identity=request.id or self._deps.mint.make(),
-            now=now or times.show(self._deps.clock.wall()),
-            content=content,
+        found = self._admitted.get(content) if isinstance(known, SnapshotCatalogue) else None
+        if found is None:
+            found = self._admit(request, content, known)
+        order = replace(
+            found.order,
+            id=request.id or self._deps.mint.make(),
+            created=now or times.show(self._deps.clock.wall()),
         )
         key = keys.order(order.id)
         item = Item((transaction.absent(key),), (transaction.put(key, codec.encode(order)),), (transaction.get(key),))
-        return Prepared(order, item, warnings.of(request) + orders.doubts(request, resolution, known))
+        return Prepared(order, item, found.warnings)
+
+    def _admit(self, request: OrderRequest, content: str, known: Catalogue) -> Admitted:
+        """Kept ones belong to the cache's own catalogue, like the resolutions."""
+        orders.check(request, known)
+        resolution = self._resolution(request, known)
+        orders.agree(request, resolution)
+        order = orders.build(request, resolution, identity="", now="", content=content)
+        admitted = Admitted(order, warnings.of(request) + orders.doubts(request, resolution, known))
+        if isinstance(known, SnapshotCatalogue):
+            if len(self._admitted) >= _MOST_KEPT:
+                self._admitted.pop(next(iter(self._admitted)))
+            self._admitted[content] = admitted
+        return admitted
 
     async def _prepared(self, request: OrderRequest, content: str) -> Prepared:
         if request.id:
@@ -150,7 +173,7 @@ class Submissions:
         found = self._resolutions.get(key)
         if found is None:
             found = resolve(names.packet(known, packet, "packet") if isinstance(packet, str) else packet, known)
-            if len(self._resolutions) >= _MOST_RESOLUTIONS:
+            if len(self._resolutions) >= _MOST_KEPT:
                 self._resolutions.pop(next(iter(self._resolutions)))
             self._resolutions[key] = found
         return found

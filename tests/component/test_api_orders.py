@@ -291,3 +291,17 @@ async def test_a_watch_shows_what_is_there_then_changes_of_order_and_status(api:
     event = await call.read()
     assert (event.type, event.object.id) == ("delete", first)
     call.cancel()
+
+
+async def test_what_was_admitted_once_is_judged_again_when_what_it_names_has_changed(api: Api) -> None:
+    await api.targets.Create(targets_pb2.Target(name="edge-1"))
+    strict = {"target_policy": "strict:edge-1", "owner": "ada"}
+    first, second = [await api.orders.Submit(an_order(**strict)) for _ in range(2)]
+    assert first.item.id != second.item.id
+    gone = await api.targets.Delete(common_pb2.DeleteRequest(name="edge-1"))
+    await api.cache.reached(gone.revision, 10)
+    error = await refusal(api.orders.Submit(an_order(**strict)))
+    assert isinstance(error, errors.NotFound)
+    assert error.field == "target_policy"
+    batch = await api.orders.SubmitBatch(orders_pb2.SubmitBatchRequest(orders=[an_order(**strict), an_order()]))
+    assert [result.failure.code for result in batch.results] == ["NotFound", ""]
