@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -295,7 +296,7 @@ async def test_a_watch_shows_what_is_there_then_changes_of_order_and_status(api:
 
 async def test_what_was_admitted_once_is_judged_again_when_what_it_names_has_changed(api: Api) -> None:
     await api.targets.Create(targets_pb2.Target(name="edge-1"))
-    strict = {"target_policy": "strict:edge-1", "owner": "ada"}
+    strict: dict[str, Any] = {"target_policy": "strict:edge-1", "owner": "ada"}
     first, second = [await api.orders.Submit(an_order(**strict)) for _ in range(2)]
     assert first.item.id != second.item.id
     gone = await api.targets.Delete(common_pb2.DeleteRequest(name="edge-1"))
