@@ -36,6 +36,24 @@ def a_job(name: str = "job", **said: Any) -> Job:
     return Job(name=name, command=("true",), **{"requests": {"cpu": 1}, **said})
 
 
+def order_of(*jobs: tuple[int, Job], gang: bool = False, **said: Any) -> Order:
+    """So many tasks of each job."""
+    found = tuple(ResolvedJob(job=job, count=count) for count, job in jobs)
+    unique = sorted({name for _, job in jobs for name in job.resources})
+    resources = tuple(Resource(name=name, key=name, value="1", unique=True) for name in unique)
+    resolved = msgspec.json.encode(Resolved(jobs=found, resources=resources, gang=gang))
+    digest = hashlib.sha256(resolved).hexdigest()
+    return Order(
+        id=an_identity(),
+        orchestration="push",
+        tasks_total=sum(count for count, _ in jobs),
+        digest=digest,
+        resolved_digest=digest,
+        resolved=msgspec.Raw(resolved),
+        **{"priority": 50, "owner": "somebody", **said},
+    )
+
+
 class Stage:
     def __init__(self, **settings: Any) -> None:
         self.told = Told()
@@ -59,22 +77,8 @@ class Stage:
         self.told.write({keys.config("rules", name): Rule(name=name, when=when, then=Effect(**effect))})
 
     def submit(self, *jobs: tuple[int, Job], gang: bool = False, **said: Any) -> str:
-        """So many tasks of each job; the older order is the one submitted first."""
-        found = tuple(ResolvedJob(job=job, count=count) for count, job in jobs)
-        unique = sorted({name for _, job in jobs for name in job.resources})
-        resources = tuple(Resource(name=name, key=name, value="1", unique=True) for name in unique)
-        resolved = msgspec.json.encode(Resolved(jobs=found, resources=resources, gang=gang))
-        digest = hashlib.sha256(resolved).hexdigest()
-        order = Order(
-            id=an_identity(),
-            created=times.show(self.now),
-            orchestration="push",
-            tasks_total=sum(count for count, _ in jobs),
-            digest=digest,
-            resolved_digest=digest,
-            resolved=msgspec.Raw(resolved),
-            **{"priority": 50, "owner": "somebody", **said},
-        )
+        """Of two orders the older one is the one submitted first."""
+        order = order_of(*jobs, gang=gang, created=times.show(self.now), **said)
         self.told.write({keys.order(order.id): order})
         return order.id
 
