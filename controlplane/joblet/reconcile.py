@@ -30,7 +30,8 @@ def decide(
     desired: Fulfilment, stored: Observed | None, seen: Mapping[TaskRef, ObservedTask], *, trusted: bool
 ) -> Decision:
     """`trusted`: all that was started under the session of `stored` would be in `seen`."""
-    reported = {ref_of(task): task for task in stored.tasks} if stored is not None else {}
+    # Only asked for what is not seen, which is little most of the time.
+    reported: dict[TaskRef, ObservedTask] | None = None
     tasks: list[ObservedTask] = []
     start: list[TaskRef] = []
     stop: list[TaskRef] = []
@@ -41,6 +42,8 @@ def decide(
             if desired.want == "stop" and actual.phase in ALIVE:
                 stop.append(ref)
             continue
+        if reported is None:
+            reported = {ref_of(task): task for task in stored.tasks} if stored is not None else {}
         task, may_start = _unseen(desired, ref, reported.get(ref), trusted)
         tasks.append(task)
         if may_start:
@@ -62,6 +65,8 @@ def _unseen(
 
 def fold(phases: list[str]) -> str:
     """The phase of the whole: Starting until one runs, Running until all ended."""
+    if len(phases) == 1:
+        return phases[0]
     if all(phase in FINAL for phase in phases):
         return next((worst for worst in ("Failed", "Cancelled") if worst in phases), "Succeeded")
     return "Starting" if all(phase == "Starting" for phase in phases) else "Running"
