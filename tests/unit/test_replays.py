@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from controlplane.cli import replays
-from controlplane.engine.decide import Decision, Placement
+from controlplane.engine.decide import Batch, Decision
 from controlplane.engine.explaining import survey
 from controlplane.model import times
 from controlplane.model.order import Order
@@ -39,8 +39,8 @@ def overtaking(
     told.write({f"{keys.ROOT}{key}": content for key, content in (more or {}).items()})
     backlog, world = survey(told.ledgers, times.parse(NOW, "now"))
     signature = next(queue.signature for queue in backlog.queues() if queue.priority == 10)
-    placement = Placement(second.id, "job-0", "t1", 2, signature)
-    decision = Decision((placement,), 3, {refused: 1})
+    batch = Batch(second.id, "job-0", signature, False, [0], [2])
+    decision = Decision(["t1"], (batch,), 3, {refused: 1})
     return first, Again(REPLAYED, told.ledgers, world, backlog.queues(), decision)
 
 
