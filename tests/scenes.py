@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from controlplane.model import times
@@ -26,6 +27,12 @@ from tests.reference import Law
 from tests.worlds import NOW, Scene, Task
 
 Said = dict[str, Any]
+
+
+def examples(count: int) -> settings:
+    """Without the phase that looks for the guilty lines: a failing world is made small, which takes long enough."""
+    phases = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
+    return settings(deadline=None, max_examples=count, phases=phases)
 
 
 def rarely(usual: Any, *others: Any, times_more: int = 4) -> st.SearchStrategy[Any]:

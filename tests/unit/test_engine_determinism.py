@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.cache.ledgers import Ledgers, Touched
@@ -17,7 +17,7 @@ from controlplane.model.target import TargetStatus
 from controlplane.store import keys
 from tests.builders import a_fulfilment, a_session, a_target, an_order
 from tests.picture import Told
-from tests.scenes import scenes
+from tests.scenes import examples, scenes
 from tests.worlds import NOW, Scene
 
 
@@ -49,7 +49,7 @@ class Follower:
         return decide(self._lookout.look(NOW, apart=apart, preempting=preempting), self._backlog.queues())
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True), st.randoms(use_true_random=False))
 def test_a_world_is_decided_the_same_again_in_whatever_order_queues_come(scene: Scene, random: Random) -> None:
     ledgers = scene.told().ledgers
@@ -58,7 +58,7 @@ def test_a_world_is_decided_the_same_again_in_whatever_order_queues_come(scene: 
     assert decided(ledgers, random).digest() == first.digest()
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True), st.randoms(use_true_random=False))
 def test_who_heard_of_everything_bit_by_bit_decides_like_who_hears_it_at_once(scene: Scene, random: Random) -> None:
     contents = list(scene.contents().items())
@@ -74,7 +74,7 @@ def test_who_heard_of_everything_bit_by_bit_decides_like_who_hears_it_at_once(sc
     assert digest == decided(scene.told().ledgers).digest()
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(scenes(preempts=True))
 def test_an_explanation_is_the_same_again(scene: Scene) -> None:
     told = scene.told()

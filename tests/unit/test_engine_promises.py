@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from controlplane.engine.decide import Decision, Placement, decide
 from controlplane.engine.explaining import survey
@@ -15,7 +15,7 @@ from controlplane.model.quantity import Number
 from controlplane.model.selectors import match_all, matches
 from controlplane.model.settings import Quota
 from tests.reference import STANDING, Group, Place, State, whole
-from tests.scenes import scenes
+from tests.scenes import examples, scenes
 from tests.worlds import NOW, Scene
 
 EPSILON = 1e-6
@@ -60,7 +60,7 @@ def asked(tasks: Iterable[There]) -> set[str]:
     return {name for task in tasks for name, amount in (task.job.requests or {}).items() if amount}
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True))
 def test_no_target_gets_more_than_its_capacity_and_its_slots(scene: Scene) -> None:
     there = after(scene, decided(scene).placements)
@@ -72,7 +72,7 @@ def test_no_target_gets_more_than_its_capacity_and_its_slots(scene: Scene) -> No
             assert len(tasks) <= target.max_fulfilments
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True))
 def test_nothing_goes_where_a_standing_filter_or_the_time_refuses_it(scene: Scene) -> None:
     state = scene.state()
@@ -85,7 +85,7 @@ def test_nothing_goes_where_a_standing_filter_or_the_time_refuses_it(scene: Scen
         assert not any(state.refuses(reason, group, place) for reason in STANDING)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True))
 def test_a_unique_resource_has_at_most_one_holder(scene: Scene) -> None:
     tasks = [task for some in after(scene, decided(scene).placements).values() for task in some]
@@ -93,7 +93,7 @@ def test_a_unique_resource_has_at_most_one_holder(scene: Scene) -> None:
     assert all(count == 1 for count in holders.values())
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True))
 def test_neighbours_are_as_each_of_them_asked(scene: Scene) -> None:
     for tasks in after(scene, decided(scene).placements).values():
@@ -107,7 +107,7 @@ def test_neighbours_are_as_each_of_them_asked(scene: Scene) -> None:
                 assert all(any(matches(one, other.job.labels) for other in others) for one in task.job.affinity)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True))
 def test_no_rule_is_exceeded_that_limits_tasks_over_all_targets(scene: Scene) -> None:
     there = after(scene, decided(scene).placements)
@@ -120,7 +120,7 @@ def test_no_rule_is_exceeded_that_limits_tasks_over_all_targets(scene: Scene) ->
             assert len(counted) <= law.effect.limit
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True))
 def test_no_owner_gets_more_than_its_quota(scene: Scene) -> None:
     tasks = [task for some in after(scene, decided(scene).placements).values() for task in some]
@@ -132,7 +132,7 @@ def test_no_owner_gets_more_than_its_quota(scene: Scene) -> None:
             assert total(mine, name) <= quota.quantities.get(name, float("inf")) + EPSILON
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True))
 def test_of_a_gang_all_that_waits_is_placed_or_nothing(scene: Scene) -> None:
     placed = placed_of(decided(scene).placements)
@@ -142,7 +142,7 @@ def test_of_a_gang_all_that_waits_is_placed_or_nothing(scene: Scene) -> None:
         assert done == {True} or not any(placed[gang, group.job.name] for group in parts)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True))
 def test_no_cycle_places_more_than_its_budget_but_for_one_gang_that_comes_first(scene: Scene) -> None:
     decision = decided(scene)
@@ -184,7 +184,7 @@ def in_company(state: State, group: Group, place: Place) -> bool:
     return not state.refuses("Affinity", group, place)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(scenes(preempts=True))
 def test_nothing_is_placed_while_higher_work_waits_that_could_have_used_the_room(scene: Scene) -> None:
     decision = decided(scene)

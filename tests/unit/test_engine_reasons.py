@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from controlplane.cache.ledger import ORPHAN
 from controlplane.engine import reasons, words
@@ -11,14 +11,14 @@ from controlplane.engine.explaining import explain, survey
 from controlplane.engine.room import Room
 from controlplane.model import times
 from controlplane.model.explanation import GroupExplanation
-from tests.scenes import scenes
+from tests.scenes import examples, scenes
 from tests.worlds import NOW, Scene
 
 # Reasons that no target has a say in.
 OF_THE_ORDER = {words.PAUSED, words.NOT_BEFORE, words.WAITS_FOR_JOBS, words.BACKING_OFF}
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True))
 def test_every_task_that_a_cycle_looks_at_is_placed_or_refused_with_one_reason(scene: Scene) -> None:
     backlog, world = survey(scene.told().ledgers, NOW)
@@ -28,7 +28,7 @@ def test_every_task_that_a_cycle_looks_at_is_placed_or_refused_with_one_reason(s
     assert all(reason and count > 0 for reason, count in decision.refused.items())
 
 
-@settings(deadline=None)
+@examples(100)
 @given(scenes(preempts=True))
 def test_every_pending_task_of_an_order_has_exactly_one_reason(scene: Scene) -> None:
     ledgers = scene.told().ledgers
@@ -41,7 +41,7 @@ def test_every_pending_task_of_an_order_has_exactly_one_reason(scene: Scene) -> 
         assert all(reason.reason and reason.count > 0 for reason in found)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(scenes(preempts=True))
 def test_an_explanation_has_a_reason_for_every_group_and_a_sentence_for_every_target(scene: Scene) -> None:
     ledgers = scene.told().ledgers
@@ -66,7 +66,7 @@ def speaks(group: GroupExplanation, targets: list[str]) -> None:
         assert not any(verdict.fits for verdict in group.targets)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(scenes())
 def test_the_reason_shown_is_the_nearest_miss_of_all_targets(scene: Scene) -> None:
     ledgers = scene.told().ledgers

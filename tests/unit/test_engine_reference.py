@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from controlplane.engine.decide import Decision, decide
 from controlplane.engine.explaining import survey
 from tests.reference import Chooser
-from tests.scenes import scenes
+from tests.scenes import examples, scenes
 from tests.worlds import NOW, Scene
 
 
@@ -18,7 +18,7 @@ def decided(scene: Scene) -> Decision:
     return decide(world, backlog.queues())
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(scenes())
 def test_the_engine_does_what_a_slow_and_obvious_chooser_does(scene: Scene) -> None:
     decision = decided(scene)
