@@ -17,8 +17,6 @@ from tests.robustness.patience import until
 from tests.robustness.witness import Witness
 from tests.robustness.world import OWN, Plan, World, a_world
 
-SECONDS = 20.0
-
 
 @pytest.fixture(scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
@@ -48,7 +46,7 @@ async def submit(
 async def ended(world: World, order: str, phase: str) -> orders_pb2.Task:
     """Its first task, once the order is in that final phase."""
     witness = world.witness
-    await witness.until(lambda: witness.finals({order}), SECONDS, "the order is final")
+    await witness.until(lambda: witness.finals({order}), "the order is final")
     assert witness.phases[order] == phase
     listed = await world.client.orders.tasks(orders_pb2.ListTasksRequest(id=order, min_revision=witness.revision))
     return listed.items[0]
@@ -101,12 +99,12 @@ async def test_progress_and_artefacts_reach_the_client(world: World) -> None:
 async def test_a_cancelled_order_has_its_command_killed(world: World) -> None:
     order = await submit(world, ["sh", "-c", "echo $$ > pid; exec sleep 60"])
     work = world.joblets["local-1"].data
-    file = (await until(lambda: list(work.glob(f"runs/{order}*/work/pid")), SECONDS, "it has begun"))[0]
-    pid = (await until(file.read_text, SECONDS, "it has said who it is")).strip()
+    file = (await until(lambda: list(work.glob(f"runs/{order}*/work/pid")), "it has begun"))[0]
+    pid = (await until(file.read_text, "it has said who it is")).strip()
     await world.client.orders.cancel(order)
     task = await ended(world, order, "Cancelled")
     assert task.phase == "Cancelled"
-    await until(lambda: not _runs(pid), SECONDS, "the command is gone")
+    await until(lambda: not _runs(pid), "the command is gone")
 
 
 def _runs(pid: str) -> bool:
@@ -176,7 +174,7 @@ async def test_orders_are_accepted_while_nobody_leads(world: World) -> None:
         async with Client([standby.grpc]) as client:
             order = orders_pb2.Order(id=client.mint.make(), packet=_simulated())
             revision = (await client.orders.submit(order)).revision
-        await world.witness.until(lambda: world.witness.epoch > epoch, SECONDS, "another leads")
+        await world.witness.until(lambda: world.witness.epoch > epoch, "another leads")
     finally:
         leader.signal(signal.SIGCONT)
     assert revision < world.witness.terms[-1].revision, "it was accepted before anybody led again"

@@ -14,7 +14,8 @@ from controlplane.model.job import Job
 from controlplane.model.quantity import Number
 from controlplane.model.selectors import match_all, matches
 from controlplane.model.settings import Quota
-from tests.reference import STANDING, Group, Place, State, whole
+from tests.chooser import whole
+from tests.reference import STANDING, Group, Place, State
 from tests.scenes import examples, scenes
 from tests.worlds import NOW, Scene
 

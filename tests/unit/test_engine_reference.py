@@ -8,7 +8,7 @@ from hypothesis import given
 
 from controlplane.engine.decide import Decision, decide
 from controlplane.engine.explaining import survey
-from tests.reference import Chooser
+from tests.chooser import Chooser
 from tests.scenes import examples, scenes
 from tests.worlds import NOW, Scene
 
