@@ -31,6 +31,7 @@ class Shim:
 
     def start(self, *command: str, **more: Any) -> None:
         told = {
+            "folder": str(self.run),
             "command": list(command),
             "environment": {"PATH": os.environ["PATH"]},
             "record": '"order":"O"',

@@ -31,6 +31,8 @@ from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
 
 PROGRESS_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.02
+# What was just started goes first.
+SPARE_SECONDS = 0.02
 log = structlog.get_logger()
 
 
@@ -69,6 +71,7 @@ class ProcessDriver:
         self._runs = home.path / "runs"
         self._runs.mkdir(exist_ok=True)
         self._spawner = Spawner(home.path, self._environment)
+        self._refill: asyncio.TimerHandle | None = None
 
     # What the joblet asks
 
@@ -131,6 +134,7 @@ class ProcessDriver:
 
     def adopt(self) -> None:
         """Finds what earlier lives of this joblet started. Needs the running loop."""
+        self._keep_ready_later()
         for path in sorted(self._runs.iterdir()):
             run = RunDir(path)
             spec = run.spec()
@@ -147,6 +151,22 @@ class ProcessDriver:
             self._unwatch(attempt)
         for burial in self._burials:
             burial.cancel()
+        if self._refill is not None:
+            self._refill.cancel()
+        self._spawner.close()
+
+    def _keep_ready_later(self) -> None:
+        """One spare shim, made when nothing was started for a moment."""
+        if self._refill is not None:
+            self._refill.cancel()
+        self._refill = asyncio.get_running_loop().call_later(SPARE_SECONDS, self._keep_ready)
+
+    def _keep_ready(self) -> None:
+        self._refill = None
+        try:
+            self._spawner.keep_ready()
+        except OSError as error:
+            log.warning("no spare shim can be started", error=str(error))
 
     def _environment_of(self, fulfilment: Fulfilment, task: TaskRef, run: RunDir) -> dict[str, str]:
         return {
@@ -172,6 +192,7 @@ class ProcessDriver:
         attempt.pid, heard = self._spawner.spawn(attempt.run.path, told)
         attempt.pidfd = os.pidfd_open(attempt.pid)
         loop = asyncio.get_running_loop()
+        self._keep_ready_later()
         loop.add_reader(attempt.pidfd, self._shim_exited, attempt)
         loop.add_reader(heard, self._shim_spoke, attempt, heard)
 

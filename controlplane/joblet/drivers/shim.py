@@ -1,9 +1,11 @@
 """The small process that each command runs under: it keeps the exit code, the time limit and the promise to holders.
 
 It outlives the joblet. Run as `python -I -S shim.pyc SOURCE RUNDIR DATADIR`, in its own session, SIGTERM and SIGCHLD
-blocked, what to run marshalled on stdin, a line on stdout when the command runs. It writes "started" to the records
-before the command and "ended" when nothing of it is left, then `end.json` by rename. It holds a lock on RUNDIR/lock
-while it lives; where the joblet found that lock free and left `abandoned`, it does nothing.
+blocked, what to run marshalled on stdin, a line on stdout when the command runs. A spare one is run before anybody
+knows its RUNDIR, which has a place kept free in the command line: it waits on stdin, and ends when nothing comes. It
+writes "started" to the records before the command and "ended" when nothing of it is left, then `end.json` by rename.
+It holds a lock on RUNDIR/lock while it lives; where the joblet found that lock free and left `abandoned`, it does
+nothing.
 
 Standard library only, and little of it: the start of every command waits for these imports. That is why there is
 `_signal` (signal needs enum, 5 ms), marshal and hand-written JSON (json, 9 ms); all that it writes is numbers and
@@ -33,10 +35,10 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 class Run:
     """One attempt: its folder, the text for the records, the limits."""
 
-    def __init__(self, folder: str, data: str, spec: bytes) -> None:
-        self.folder = folder
+    def __init__(self, data: str, spec: bytes) -> None:
         self.data = data
         read = marshal.loads(spec)
+        self.folder: str = read["folder"]
         self.command: list[str] = read["command"]
         self.environment: dict[str, str] = read["environment"]
         self.record: str = read["record"]
@@ -77,8 +79,13 @@ def stamp() -> str:
 
 def main() -> None:
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _SIGNALS)
-    run = Run(sys.argv[2], sys.argv[3], sys.stdin.buffer.read())
+    told = sys.stdin.buffer.read()
+    if not told:
+        return  # a spare shim whose joblet is gone
+    run = Run(sys.argv[3], told)
     os.closerange(3, 1 << 20)
+    if sys.argv[2] != run.folder:
+        take_name(run, sys.argv[2].encode())
     lock = os.open(run.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     fcntl.flock(lock, fcntl.LOCK_EX)
     if os.path.exists(run.path("abandoned")):
@@ -95,6 +102,18 @@ def main() -> None:
     how, status = watch(run)
     clear_descendants(run)
     end(run, how, status)
+
+
+def take_name(run: Run, before: bytes) -> None:
+    """From now on the command line and the log are those of the attempt: who looks for it finds it by its folder."""
+    with open("/proc/self/stat", "rb") as file:
+        start = int(file.read().rpartition(b")")[2].split()[45])
+    with open("/proc/self/cmdline", "rb") as file:
+        at = file.read().index(b"\0" + before + b"\0") + 1
+    ctypes.memmove(start + at, os.fsencode(run.folder).ljust(len(before), b"\0"), len(before))
+    log = os.open(run.path("shim.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 2)
+    os.close(log)
 
 
 def start_ticks() -> int:
