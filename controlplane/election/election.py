@@ -224,11 +224,7 @@ class Election:
         revision = await terms.record(leadership, ended, self._clock)
         await leadership.seen(revision)
         log.info("leading", epoch=leadership.epoch, before=ended.how)
-        pruning = asyncio.create_task(terms.prune(self._store, leadership))
-        try:
-            await lead(leadership)
-        finally:
-            await cancel(pruning)
+        await lead(leadership)
 
 
 async def _result(future: asyncio.Future[int]) -> int:

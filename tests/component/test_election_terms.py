@@ -7,12 +7,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from controlplane.election import terms
 from controlplane.election.leadership import Leadership
 from controlplane.election.settings import ElectionSettings
 from controlplane.model import errors
 from controlplane.model.leadership import Term
-from controlplane.store import codec, keys
+from controlplane.store import keys
 from controlplane.store.transaction import Item, put
 from tests.component.election_stage import PROOF, Replica, followed, proof
 from tests.etcd import Etcd
@@ -166,23 +165,6 @@ async def test_a_leader_survives_a_restart_of_etcd_within_its_lease(etcd: Etcd) 
         await replica.store.commit(Item(then=(put(f"{keys.ROOT}status/targets/x", b"{}"),)))
         await leadership.commit([proof("still")])
         assert not leadership.lost.is_set()
-
-
-async def test_old_term_records_are_pruned_to_the_newest_thousand(etcd: Etcd) -> None:
-    async with Replica(etcd.endpoint, "a").running() as replica:
-        leadership = await replica.terms.get()
-        for start in range(1, 1100, 50):
-            old = [Item(then=(put(keys.term(n), _record(n)),)) for n in range(-start - 49, -start + 1)]
-            await leadership.commit(old)
-        gone = await terms.prune(replica.store, leadership)
-        left = [key for key in etcd.etcdctl("get", "--prefix", "--keys-only", f"{keys.ROOT}terms/").split() if key]
-        assert len(left) == terms.KEPT
-        assert gone == 1101 - terms.KEPT
-        assert keys.term(leadership.epoch) in left
-
-
-def _record(epoch: int) -> bytes:
-    return codec.encode(Term(epoch=epoch, id="old", since=""))
 
 
 async def test_a_leader_is_there_again_after_etcd_was_away_longer_than_the_lease(etcd: Etcd) -> None:
