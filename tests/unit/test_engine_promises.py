@@ -61,7 +61,7 @@ def asked(tasks: Iterable[There]) -> set[str]:
     return {name for task in tasks for name, amount in (task.job.requests or {}).items() if amount}
 
 
-@examples(100)
+@examples(200)
 @given(scenes(preempts=True))
 def test_no_target_gets_more_than_its_capacity_and_its_slots(scene: Scene) -> None:
     there = after(scene, decided(scene).placements)
@@ -73,7 +73,7 @@ def test_no_target_gets_more_than_its_capacity_and_its_slots(scene: Scene) -> No
             assert len(tasks) <= target.max_fulfilments
 
 
-@examples(100)
+@examples(200)
 @given(scenes(preempts=True))
 def test_nothing_goes_where_a_standing_filter_or_the_time_refuses_it(scene: Scene) -> None:
     state = scene.state()
@@ -86,7 +86,7 @@ def test_nothing_goes_where_a_standing_filter_or_the_time_refuses_it(scene: Scen
         assert not any(state.refuses(reason, group, place) for reason in STANDING)
 
 
-@examples(100)
+@examples(200)
 @given(scenes(preempts=True))
 def test_a_unique_resource_has_at_most_one_holder(scene: Scene) -> None:
     tasks = [task for some in after(scene, decided(scene).placements).values() for task in some]
@@ -94,7 +94,7 @@ def test_a_unique_resource_has_at_most_one_holder(scene: Scene) -> None:
     assert all(count == 1 for count in holders.values())
 
 
-@examples(100)
+@examples(200)
 @given(scenes(preempts=True))
 def test_neighbours_are_as_each_of_them_asked(scene: Scene) -> None:
     for tasks in after(scene, decided(scene).placements).values():
@@ -108,7 +108,7 @@ def test_neighbours_are_as_each_of_them_asked(scene: Scene) -> None:
                 assert all(any(matches(one, other.job.labels) for other in others) for one in task.job.affinity)
 
 
-@examples(100)
+@examples(200)
 @given(scenes(preempts=True))
 def test_no_rule_is_exceeded_that_limits_tasks_over_all_targets(scene: Scene) -> None:
     there = after(scene, decided(scene).placements)
@@ -121,7 +121,7 @@ def test_no_rule_is_exceeded_that_limits_tasks_over_all_targets(scene: Scene) ->
             assert len(counted) <= law.effect.limit
 
 
-@examples(100)
+@examples(200)
 @given(scenes(preempts=True))
 def test_no_owner_gets_more_than_its_quota(scene: Scene) -> None:
     tasks = [task for some in after(scene, decided(scene).placements).values() for task in some]
@@ -133,7 +133,7 @@ def test_no_owner_gets_more_than_its_quota(scene: Scene) -> None:
             assert total(mine, name) <= quota.quantities.get(name, float("inf")) + EPSILON
 
 
-@examples(100)
+@examples(200)
 @given(scenes(preempts=True))
 def test_of_a_gang_all_that_waits_is_placed_or_nothing(scene: Scene) -> None:
     placed = placed_of(decided(scene).placements)
@@ -143,7 +143,7 @@ def test_of_a_gang_all_that_waits_is_placed_or_nothing(scene: Scene) -> None:
         assert done == {True} or not any(placed[gang, group.job.name] for group in parts)
 
 
-@examples(100)
+@examples(200)
 @given(scenes(preempts=True))
 def test_no_cycle_places_more_than_its_budget_but_for_one_gang_that_comes_first(scene: Scene) -> None:
     decision = decided(scene)
