@@ -23,6 +23,7 @@ FRESH, LIVE, RETRY, SUCCEEDED, FAILED, CANCELLED, HELD, ORPHAN = range(8)
 _AFTER = {"done": SUCCEEDED, "fail": FAILED, "cancel": CANCELLED, "retry": RETRY, "hold": HELD}
 _OVER = frozenset({SUCCEEDED, FAILED, CANCELLED})
 ENDS = frozenset({"Succeeded", "Failed", "Cancelled"})
+_NONE = (0,) * 8
 MAX_TASKS = 1_000_000
 T = TypeVar("T")
 
@@ -230,7 +231,10 @@ class OrderLedger:
             self.stuck = self.stuck | set(self.depends.downstream(task.job, self.stuck))
 
     def orphans(self) -> bool:
-        return any(job.counts[ORPHAN] for job in self.jobs.values())
+        for job in self.jobs.values():  # noqa: SIM110 - asked for every change of every order
+            if job.counts[ORPHAN]:
+                return True
+        return False
 
     def ready(self, job_name: str, now: str) -> int:
         """How many tasks of the job may be placed now, as far as times and the jobs that it waits for go."""
@@ -271,14 +275,19 @@ class OrderLedger:
         return 0 if job_name in self.stuck else self.jobs[job_name].pending()
 
     def pending(self) -> int:
-        return sum(job.pending() for job in self.jobs.values()) - sum(self.jobs[name].pending() for name in self.stuck)
+        waiting = 0
+        for job in self.jobs.values():
+            waiting += job.counts[FRESH] + job.counts[RETRY]
+        for name in self.stuck:
+            waiting -= self.jobs[name].pending()
+        return waiting
 
     def wants_room(self) -> bool:
         """Whether the scheduler has anything to do for it, times apart."""
         return not self.order.paused and not self.order.cancel and self.pending() > 0
 
     def counts(self) -> Counts:
-        total = [sum(job.counts[state] for job in self.jobs.values()) for state in range(8)]
+        total = [sum(counts) for counts in zip(_NONE, *(job.counts for job in self.jobs.values()), strict=True)]
         running = self.running
         pending, cancelled = total[FRESH] + total[RETRY] + total[ORPHAN], total[CANCELLED]
         if self.order.cancel:
@@ -302,7 +311,9 @@ class OrderLedger:
         `ending`: as it will be once the last tasks, so many, have ended.
         """
         total = max(self.order.tasks_total, 1)
-        ended = sum(job.counts[state] for job in self.jobs.values() for state in _OVER) + ending
+        ended = ending
+        for job in self.jobs.values():
+            ended += job.counts[SUCCEEDED] + job.counts[FAILED] + job.counts[CANCELLED]
         return min(100, (100 * ended + (0 if ending else self.percents)) // total)
 
 

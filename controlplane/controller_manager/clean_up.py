@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from controlplane.aio.clock import Clock
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.cache.settings import settings_of
+from controlplane.cache.snapshot import Entry
 from controlplane.controller_manager.runner import Again
 from controlplane.model import identity, times
-from controlplane.model.errors import Conflict, Invalid
+from controlplane.model.errors import Broken, Conflict, Invalid
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import OrderStatus
 from controlplane.store import keys
@@ -54,7 +55,7 @@ class CleanUp:
         if status is None and not snapshot.count("status/ended", key):
             return None
         if config is not None:
-            found = status.sound(OrderStatus) if status is not None else None
+            found = _read(status)
             if found is None or found.phase not in FINAL_ORDER:
                 return None
             left = due_seconds(key, found, settings_of(snapshot).clean_up, self._clock.wall())
@@ -97,6 +98,14 @@ class CleanUp:
         await self._ledgers.cache.reached(outcome.revision)
         if not outcome.succeeded:
             raise Conflict("the order changed meanwhile")
+
+
+def _read(status: Entry | None) -> OrderStatus | None:
+    """Not kept decoded: those that wait to go are many, and nobody else looks at them."""
+    try:
+        return status.read(OrderStatus) if status is not None else None
+    except Broken:
+        return None
 
 
 def due_seconds(order: str, status: OrderStatus, clean_up: float, now: datetime) -> float:
