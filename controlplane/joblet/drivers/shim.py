@@ -28,6 +28,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing itself is too slow to import here
     from collections.abc import Callable
 
+# By the interpreter itself, or by whoever started the joblet in the background.
+_IGNORED = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGHUP)
 _SIGNALS = {_signal.SIGTERM, _signal.SIGCHLD}
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
@@ -159,7 +161,7 @@ def become_command(run: Run, say: int, shim: int) -> None:
             os.dup2(file, target, inheritable=True)
             os.close(file)
         os.chdir(run.path("work"))
-        for ignored in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        for ignored in _IGNORED:
             _signal.signal(ignored, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         os.execvpe(run.command[0], run.command, run.environment)
