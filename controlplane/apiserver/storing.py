@@ -51,9 +51,7 @@ class Objects:
 
     async def create(self, item: Named) -> Stored:
         new = named.create(await self.admit(item, named.admit), self.stamp())
-        key = key_of(new)
-        write = Item((transaction.absent(key),), (transaction.put(key, codec.encode(new)),), (transaction.get(key),))
-        outcome, _ = await insist(self._deps, write)
+        outcome, _ = await insist(self._deps, transaction.creating(key_of(new), codec.encode(new)))
         if outcome.succeeded:
             return Stored(new, outcome.revision, warnings.of(new))
         there = outcome.found[0]

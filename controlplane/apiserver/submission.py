@@ -111,12 +111,13 @@ class Submissions:
         """Those that can be decided at once on what this replica knows."""
         plain: dict[int, Prepared] = {}
         oldest, now = self._oldest(), times.show(self._deps.clock.wall())
+        known = SnapshotCatalogue(self._deps.cache.snapshot)
         for position, request in enumerate(requests):
             if position % _TURN == _TURN - 1:
                 await asyncio.sleep(0)
+                known = SnapshotCatalogue(self._deps.cache.snapshot)
             try:
                 if not request.id or identity.milliseconds(request.id) >= oldest:
-                    known = SnapshotCatalogue(self._deps.cache.snapshot)
                     prepared = self.prepare(request, orders.digest_of(request), known, now)
                     entrance.enter(prepared.order)
                     plain[position] = prepared
@@ -141,9 +142,7 @@ class Submissions:
             id=request.id or self._deps.mint.make(),
             created=now or times.show(self._deps.clock.wall()),
         )
-        key = keys.order(order.id)
-        item = Item((transaction.absent(key),), (transaction.put(key, codec.encode(order)),), (transaction.get(key),))
-        return Prepared(order, item, found.warnings)
+        return Prepared(order, transaction.creating(keys.order(order.id), codec.encode(order)), found.warnings)
 
     def _admit(self, request: OrderRequest, content: str, known: Catalogue) -> Admitted:
         """Kept ones belong to the cache's own catalogue, like the resolutions."""

@@ -66,6 +66,17 @@ def leased(key: bytes, lease: int) -> bytes:
     return b"\x10\x04\x1a" + varint(len(key)) + key + b"\x40" + varint(lease)
 
 
+def creation(key: bytes, value: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """The most common write in one go: a compare that the key is not there, its put, its get, and all three whole."""
+    named = varint(len(key)) + key
+    compare = b"\x10\x01\x1a" + named + b"\x28\x00"
+    putting = b"\x0a" + named + b"\x12" + varint(len(value)) + value
+    put = b"\x12" + varint(len(putting)) + putting
+    get = b"\x0a" + varint(len(named) + 1) + b"\x0a" + named
+    whole = (b"\x0a", varint(len(compare)), compare, b"\x12", varint(len(put)), put, b"\x1a", varint(len(get)), get)
+    return compare, put, get, b"".join(whole)
+
+
 def transaction(compares: Iterable[bytes], success: Iterable[bytes], failure: Iterable[bytes]) -> bytes:
     pieces: list[bytes] = []
     for tag, messages in ((b"\x0a", compares), (b"\x12", success), (b"\x1a", failure)):

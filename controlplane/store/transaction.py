@@ -100,11 +100,14 @@ class Item:
     otherwise: tuple[Operation, ...] = ()
     many: tuple[Operation, ...] = ()
     _raw: bytes = field(default=b"", init=False, compare=False, repr=False)
+    _weight: int = field(default=-1, init=False, compare=False, repr=False)
 
     def weight(self) -> int:
         """The most operations that one of its branches or its compares hold."""
-        nests = -(-len(self.many) // MAX_GROUP)
-        return max(len(self.compares), len(self.then) + nests, len(self.otherwise))
+        if self._weight < 0:
+            nests = -(-len(self.many) // MAX_GROUP)
+            self._weight = max(len(self.compares), len(self.then) + nests, len(self.otherwise))
+        return self._weight
 
     def size(self) -> int:
         return len(self.raw())
@@ -129,6 +132,15 @@ class Item:
         if self.otherwise or self.many:
             found += [operation.key for operation in (*self.otherwise, *self.many) if operation.writes]
         return found
+
+
+def creating(key: str, value: bytes) -> Item:
+    """Puts the key unless it is there, and then shows what is."""
+    name = key.encode()
+    compare, putting, getting, raw = encoding.creation(name, value)
+    item = Item((compare,), (Operation(putting, name, True, value),), (Operation(getting, name, False),))
+    item._raw = raw
+    return item
 
 
 class Value(NamedTuple):
@@ -176,16 +188,19 @@ def _check(item: Item, most: int) -> None:
 
 
 def outcome(response: rpc.TxnResponse, item: Item, revision: int) -> Outcome:
-    branch = item.then if response.succeeded else item.otherwise
-    # Most writes read nothing, and then their answers hold nothing to look for.
-    if all(operation.writes for operation in branch):
-        return Outcome(response.succeeded, revision)
+    succeeded = response.succeeded
+    for operation in item.then if succeeded else item.otherwise:
+        if not operation.writes:
+            break
+    else:
+        # Most writes read nothing, and then their answers hold nothing to look for.
+        return Outcome(succeeded, revision)
     found = tuple(
         value_of(answer.response_range.kvs[0]) if answer.response_range.kvs else None
         for answer in response.responses
         if answer.HasField("response_range")
     )
-    return Outcome(response.succeeded, revision, found)
+    return Outcome(succeeded, revision, found)
 
 
 def outcomes(response: rpc.TxnResponse, items: Sequence[Item]) -> list[Outcome]:

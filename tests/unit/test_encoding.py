@@ -67,6 +67,19 @@ def test_a_group_reads_as_one_fenced_transaction_of_its_items(writes: list[tuple
         assert list(inner.failure) == [rpc.RequestOp.FromString(otherwise.raw) for otherwise in item.otherwise]
 
 
+@given(KEYS, VALUES)
+def test_creating_a_key_reads_as_its_compare_its_put_and_its_get(key: str, value: bytes) -> None:
+    item = transaction.creating(key, value)
+    assert (
+        item == Item((transaction.absent(key),), (transaction.put(key, value),), (transaction.get(key),)) or not value
+    )
+    request = rpc.TxnRequest.FromString(item.raw())
+    assert list(request.compare) == [rpc.Compare.FromString(transaction.absent(key))]
+    assert list(request.success) == [rpc.RequestOp.FromString(transaction.put(key, value).raw)]
+    assert list(request.failure) == [rpc.RequestOp.FromString(transaction.get(key).raw)]
+    assert item.written() == [key.encode()]
+
+
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
 def test_a_number_of_any_size_is_read_back(number: int) -> None:
     assert rpc.PutRequest.FromString(b"\x18" + encoding.varint(number)).lease == number

@@ -59,12 +59,11 @@ class Orders(Explaining):
             except ControlPlaneError as error:
                 refused[position] = error
         results = dict(zip(read, await self._submissions.submit_all(list(read.values())), strict=True))
-        return orders_pb2.SubmitBatchResponse(
-            results=[
-                _result(order.id, refused.get(position) or results[position])
-                for position, order in enumerate(request.orders)
-            ]
-        )
+        answer = orders_pb2.SubmitBatchResponse()
+        for position, order in enumerate(request.orders):
+            # Written in place: a message that is put into another is copied with all that it holds.
+            _tell(answer.results.add(), order.id, refused.get(position) or results[position])
+        return answer
 
     @answered
     async def Get(self, request: Any, context: Context) -> Any:
@@ -148,11 +147,16 @@ class Orders(Explaining):
         return common_pb2.DeleteResponse(revision=revision)
 
 
-def _result(identity: str, done: Submitted | ControlPlaneError) -> Any:
+def _tell(result: Any, identity: str, done: Submitted | ControlPlaneError) -> None:
     if isinstance(done, ControlPlaneError):
-        failure = orders_pb2.Failure(
-            code=type(done).__name__, message=str(done)[:1000], field=getattr(done, "field", "")[:200]
-        )
-        return orders_pb2.SubmitResult(id=identity, failure=failure)
-    answer = orders_pb2.SubmitResult(id=done.order.id, revision=done.revision, repeated=done.repeated)
-    return warned(answer, done.warnings)
+        result.id = identity
+        result.failure.code = type(done).__name__
+        result.failure.message = str(done)[:1000]
+        result.failure.field = getattr(done, "field", "")[:200]
+        return
+    result.id = done.order.id
+    result.revision = done.revision
+    if done.repeated:
+        result.repeated = True
+    if done.warnings:
+        warned(result, done.warnings)
