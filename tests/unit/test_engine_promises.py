@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+import msgspec
 from hypothesis import given
 
 from controlplane.engine.decide import Decision, Placement, decide
@@ -185,25 +187,48 @@ def in_company(state: State, group: Group, place: Place) -> bool:
     return not state.refuses("Affinity", group, place)
 
 
-@examples(300)
-@given(scenes(preempts=True))
-def test_nothing_is_placed_while_higher_work_waits_that_could_have_used_the_room(scene: Scene) -> None:
-    decision = decided(scene)
+def overtaken(scene: Scene, decision: Decision, group: Group, lower: set[str]) -> bool:
+    """Whether the group could have had room on one of these targets, all that is lower taken away."""
+    groups = scene.groups()
+    priority = {(one.order, one.job.name): one.priority for one in groups}
+    rest = [one for one in decision.placements if priority[one.order, one.job] >= group.priority]
+    state = state_with(scene, groups, rest)
+    if group.gang:
+        return whole(state, [one for one in groups if one.order == group.order]) is None
+    # Company that came in this very cycle, with work of the same priority, counts from the next one on.
+    company = state_with(scene, groups, [one for one in rest if priority[one.order, one.job] > group.priority])
+    return could_go(state, group, {place.name for place in company.places if in_company(company, group, place)} & lower)
+
+
+def waiting_with_lower(scene: Scene, decision: Decision) -> Iterator[tuple[Group, list[Placement]]]:
+    """Every group that was not placed wholly, with all that was placed and is lower."""
     groups = scene.groups()
     priority = {(group.order, group.job.name): group.priority for group in groups}
     placed = placed_of(decision.placements)
     for group in groups:
-        left = group.count - placed[group.order, group.job.name]
-        lower = {one.target for one in decision.placements if priority[one.order, one.job] < group.priority}
-        if not left or not lower:
-            continue
-        rest = [one for one in decision.placements if priority[one.order, one.job] >= group.priority]
-        state = state_with(scene, groups, rest)
-        if group.gang:
-            parts = [replace(one) for one in groups if one.order == group.order]
-            assert whole(state, parts) is not None
-            continue
-        # Company that came in this very cycle, with work of the same priority, counts from the next one on.
-        company = state_with(scene, groups, [one for one in rest if priority[one.order, one.job] > group.priority])
-        lower &= {place.name for place in company.places if in_company(company, group, place)}
-        assert not could_go(state, group, lower)
+        lower = [one for one in decision.placements if priority[one.order, one.job] < group.priority]
+        if lower and placed[group.order, group.job.name] < group.count:
+            yield group, lower
+
+
+@examples(300)
+@given(scenes())
+def test_nothing_is_placed_while_higher_work_waits_that_could_have_used_the_room(scene: Scene) -> None:
+    """Where no room is kept for anybody."""
+    scene = replace(scene, settings=msgspec.structs.replace(scene.settings, reservations=0))
+    decision = decided(scene)
+    for group, lower in waiting_with_lower(scene, decision):
+        assert not overtaken(scene, decision, group, {one.target for one in lower})
+
+
+@examples(300)
+@given(scenes(preempts=True))
+def test_room_that_is_kept_from_higher_work_is_used_by_lower_work_only_if_that_ends_sooner(scene: Scene) -> None:
+    decision = decided(scene)
+    for group, lower in waiting_with_lower(scene, decision):
+        longer = {one.target for one in lower if ends(scene.job(one.order, one.job)) >= ends(group.job)}
+        assert group.gang or not overtaken(scene, decision, group, longer)
+
+
+def ends(job: Job) -> float:
+    return math.inf if job.time_limit is None else float(job.time_limit)
