@@ -268,7 +268,12 @@ class OrderLedger:
             return None
         if (self.order.not_before or "") > now:
             return self.order.not_before
-        return min((moment for job in self.jobs.values() if (moment := job.next_time(now))), default=None)
+        soonest: str | None = None
+        for job in self.jobs.values():
+            moment = job.next_time(now) if job.moments else None
+            if moment is not None and (soonest is None or moment < soonest):
+                soonest = moment
+        return soonest
 
     def pending_of(self, job_name: str) -> int:
         """How many of its tasks wait to be placed; none that never can."""

@@ -39,7 +39,11 @@ class _Line:
         before = self.counts.get(member, 0)
         self.tasks += count - before
         if count and not before:
-            insort(self.members, member)
+            if not self.members or self.members[-1] < member:
+                # What comes last is the last in line, most of the time.
+                self.members.append(member)
+            else:
+                insort(self.members, member)
         elif before and not count:
             del self.members[bisect_left(self.members, member)]
         if count:
@@ -146,7 +150,9 @@ class Backlog:
             if ledger.resolved.gang:
                 gang = place = gang or place
             member = (_rank(ledger, position), resolved.job.name)
-            line = self._lines.setdefault(place, _Line())
+            line = self._lines.get(place)
+            if line is None:
+                line = self._lines[place] = _Line()
             line.set(member, ready)
             if gang is not None:
                 line.parts[member] = signature

@@ -17,6 +17,7 @@ from controlplane.engine.signature import Signature
 # (deadline, created, order, position of the job): sorts groups of one owner and priority.
 Rank = tuple[str, str, str, int]
 NO_DEADLINE = "~"
+_GROUPS_A_TURN = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,13 @@ class Line:
     tasks: int
 
     def run(self, most: int, before: Rank | None) -> list[tuple[Group, int]]:
-        """The next tasks, at most so many, of groups that rank before; always some of the first group."""
+        """The next tasks, at most so many, of groups that rank before; always some of the first group.
+
+        Of many groups only the first few: when none of them fits, the rest need not have been looked at.
+        """
         found: list[tuple[Group, int]] = []
         head, left = self.head, self.left
-        while most > 0:
+        while most > 0 and len(found) < _GROUPS_A_TURN:
             count = min(left, most)
             found.append((head, count))
             most -= count
