@@ -159,7 +159,7 @@ class OrderLedger:
     status_revision: int = 0
     ended_any: bool = False
     # Live fulfilments whose joblet reported their end, and running totals over the live ones.
-    over: set[str] = field(default_factory=set)
+    over: Set[str] = frozenset()
     running: int = 0
     percents: int = 0
     # Of orders whose jobs wait for each other: who waits for whom, how far down its `after` each job has come, and
@@ -188,7 +188,7 @@ class OrderLedger:
     def unplace(self, fulfilment: str) -> None:
         """The fulfilment is gone. A task whose end is not told in the same breath is an orphan until it is."""
         known = self.live.pop(fulfilment, None)
-        self.over.discard(fulfilment)
+        self._set_over(fulfilment, False)
         if known is not None:
             self.running -= known.running
             self.percents -= known.percent
@@ -210,10 +210,14 @@ class OrderLedger:
         self.running += running - live.running
         self.percents += percent - live.percent
         live.observed, live.observed_revision, live.running, live.percent = observed, revision, running, percent
-        if observed is not None and observed.phase in ENDS:
-            self.over.add(fulfilment)
-        else:
-            self.over.discard(fulfilment)
+        self._set_over(fulfilment, observed is not None and observed.phase in ENDS)
+
+    def _set_over(self, fulfilment: str, over: bool) -> None:
+        """Changed in place, unless it is the empty set that all share."""
+        if isinstance(self.over, set):
+            (self.over.add if over else self.over.discard)(fulfilment)
+        elif over:
+            self.over = {fulfilment}
 
     def end(self, ended: Ended) -> None:
         self.ended_any = True
