@@ -6,8 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.etcd import Etcd, running_etcd
+
+# A run that gates a change tries the same examples each time; `scripts/test --long` looks for new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("searching", derandomize=False)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture
