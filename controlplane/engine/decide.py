@@ -129,7 +129,8 @@ class _Cycle:
         if (known := self.stuck.get(signature)) is not None:
             self.refused[known] += line.tasks
             return True
-        run = line.run(min(turn.most, self.budget), turn.before)
+        most = 1 if self.room.hopeless(signature) else min(turn.most, self.budget)
+        run = line.run(most, turn.before)
         wanted = sum(count for _, count in run)
         laid = place(self.room, signature, min(wanted, self.room.owners.allowance(owner, signature)))
         done = self._book(run, laid, signature, line)
