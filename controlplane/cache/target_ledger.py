@@ -15,8 +15,6 @@ from controlplane.model.fulfilment import Ended, Fulfilment, Traits
 from controlplane.model.job import Constraint
 from controlplane.model.quantity import Number, whole
 
-NO_TRAITS = Traits()
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:

@@ -196,11 +196,6 @@ class Room:
         # Cutting off what is behind the point is a floor here: below nothing there is nothing either.
         return np.full(len(rows), _UNLIMITED) if most is None else most.astype(np.int64)
 
-    def holds(self, signature: Signature, row: int) -> bool:
-        """Whether the target could take one such task if it were empty."""
-        capacity = self.world.targets[row].capacity
-        return all(capacity.get(name, 0) + _EPSILON >= amount for name, amount in signature.needs)
-
     def _together(self, signature: Signature) -> Mask:
         mask = np.zeros(len(self.floor.targets), dtype=bool)
         taken = (self.floor.row(name) for name in self._apart.get(signature.spread, ()))

@@ -50,5 +50,3 @@ FILTERS = (
     RESERVED,
 )
 NEARNESS = (NO_TARGETS, *FILTERS)
-# What may pass by itself, as other work ends or time goes by.
-PASSING = frozenset({WINDOW, AFFINITY, ANTI_AFFINITY, SPREAD, EXCLUSIVE, CAPACITY, FULL, LIMIT, RESERVED, NOT_READY})
