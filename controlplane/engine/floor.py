@@ -52,7 +52,7 @@ class Floor:
         self.names = [facts.name for facts in targets]
         self._rows = {facts.name: row for row, facts in enumerate(targets)}
         self._columns: dict[str, _Column] = {}
-        self._static: dict[Signature, Static] = {}
+        self._static: dict[tuple[object, ...], Static] = {}
 
     def row(self, name: str) -> int | None:
         return self._rows.get(name)
@@ -62,11 +62,11 @@ class Floor:
         return np.arange(len(self.targets))
 
     def static(self, signature: Signature) -> Static:
-        found = self._static.get(signature)
+        found = self._static.get(signature.grounds)
         if found is None:
             if len(self._static) >= _MOST_KEPT:
                 self._static.clear()
-            found = self._static[signature] = self._work_out(signature)
+            found = self._static[signature.grounds] = self._work_out(signature)
         return found
 
     def _work_out(self, signature: Signature) -> Static:

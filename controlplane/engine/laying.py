@@ -50,13 +50,17 @@ def _place_one(room: Room, signature: Signature, laid: Laid) -> bool:
     rows = room.unkept(signature, room.willing(signature))
     if not len(rows):
         return False
-    able = room.able(signature, rows)
-    if room.slotted:
-        able &= room.at(room.slots, rows) > 0
-    best = int(np.where(able, ranking(room, signature, rows), -np.inf).argmax())
-    if not able[best]:
-        return False
-    row = int(rows[best])
+    ranks = ranking(room, signature, rows)
+    row = int(rows[ranks.argmax()])
+    if not room.takes_one(signature, row):
+        # The best of all is full: the best of those that are not.
+        able = room.able(signature, rows)
+        if room.slotted:
+            able &= room.at(room.slots, rows) > 0
+        best = int(np.where(able, ranks, -np.inf).argmax())
+        if not able[best]:
+            return False
+        row = int(rows[best])
     room.take_one(signature, row)
     laid.add([row], [1], 1)
     return True
@@ -89,9 +93,9 @@ def _lay(room: Room, signature: Signature, rows: Rows, fits: Counts, most: int) 
         if not best.all():
             rows, fits, ranks = rows[best], fits[best], ranks[best]
         share = -(-most // len(rows))
-    order = np.argsort(-ranks, kind="stable")
+    order = (-ranks).argsort(kind="stable")
     each = np.minimum(fits[order], share)
-    before = np.cumsum(each) - each
-    taken = np.clip(most - before, 0, each)
-    chosen = np.flatnonzero(taken)
+    before = each.cumsum() - each
+    taken = np.minimum(np.maximum(most - before, 0), each)
+    chosen = taken.nonzero()[0]
     return rows[order[chosen]], taken[chosen]

@@ -36,8 +36,13 @@ class Owners:
 
     def share(self, owner: str) -> float:
         """Of all quantities the largest part that the owner has of what there is."""
-        used = self._used.get(owner, {})
-        return max((used.get(name, 0) / total for name, total in self._total.items() if total > 0), default=0.0)
+        used = self._used.get(owner)
+        most = 0.0
+        for name, amount in used.items() if used is not None else ():
+            total = self._total.get(name, 0)
+            if total > 0 and amount / total > most:
+                most = amount / total
+        return most
 
     def until(self, owner: str, signature: Signature, share: float) -> int:
         """How many such tasks bring the owner above that share; at least one."""

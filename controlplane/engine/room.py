@@ -100,7 +100,10 @@ class Room:
         """Whether it is plain without looking at targets that none has enough free for one such task."""
         if signature.time_limit is not None and self.any_reserved:
             return False
-        return any(amount - _EPSILON > self._ceiling.get(name, 0.0) for name, amount in signature.needs)
+        for name, amount in signature.needs:  # noqa: SIM110 - asked for every group
+            if amount - _EPSILON > self._ceiling.get(name, 0.0):
+                return True
+        return False
 
     def sharpen(self) -> None:
         """Called when something did not fit, since the same is likely of what comes next."""
@@ -184,6 +187,14 @@ class Room:
             able = enough if able is None else able & enough
         return np.ones(len(rows), dtype=bool) if able is None else able
 
+    def takes_one(self, signature: Signature, row: int) -> bool:
+        """Whether this one target has room for one such task; what `able` and the slots say of all of them."""
+        for name, amount in signature.needs:
+            free = self.free.get(name)
+            if free is None or free.item(row) < amount - _EPSILON:
+                return False
+        return bool(self.slots[row] > 0)
+
     def _fits(self, signature: Signature, rows: Rows) -> Counts:
         """How many such tasks go into what is free. A quantity that no target has fits nowhere."""
         most: Vector | None = None
@@ -244,13 +255,14 @@ class Room:
         return (limit.mask for limit in ruling.limits if self._left(limit) <= 0)
 
     def take_one(self, signature: Signature, row: int) -> None:
-        load = self.load[row]
+        load = self.load.item(row)
         for name, amount in signature.needs:
             free = self.free[name]
-            free[row] -= amount
-            capacity = self.capacity[name][row]
-            if capacity > 0:
-                load = max(load, 1.0 - free[row] / capacity)
+            left = free.item(row) - amount
+            free[row] = left
+            capacity = self.capacity[name].item(row)
+            if capacity > 0 and 1.0 - left / capacity > load:
+                load = 1.0 - left / capacity
         self.load[row] = load
         self.slots[row] -= 1
         self._note(signature, (row,), (1,))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from controlplane.engine.owners import QUANTUM, Owners
 from controlplane.engine.signature import Signature
@@ -100,6 +101,11 @@ class Turn:
     before: Rank | None
 
 
+def _second(heap: list[Any]) -> int:
+    """Where a heap of at least two has its second smallest."""
+    return 2 if len(heap) > 2 and heap[2] < heap[1] else 1
+
+
 class Service:
     def __init__(self, queues: Iterable[Queue], owners: Owners) -> None:
         self._owners = owners
@@ -135,11 +141,11 @@ class Service:
         owner = level.shares[0][1]
         lines = level.lines[owner]
         line = lines[0][2]
-        following = min((lines[at][0] for at in (1, 2) if at < len(lines)), default=None)
+        following = lines[_second(lines)][0] if len(lines) > 1 else None
         most = line.tasks
-        rivals = [level.shares[at][0] for at in (1, 2) if at < len(level.shares)]
-        if rivals:
-            most = min(most, self._owners.until(owner, line.queue.signature, min(rivals) + QUANTUM))
+        if len(level.shares) > 1 and most > 1:
+            rival = level.shares[_second(level.shares)][0]
+            most = min(most, self._owners.until(owner, line.queue.signature, rival + QUANTUM))
         return Turn(line, most, following)
 
     def done(self, turn: Turn, *, stuck: bool) -> None:

@@ -38,6 +38,8 @@ class Signature:
     preempts: bool = False
     time_limit: Number | None = None
     facts: Facts = NO_FACTS
+    # All that the floor is asked about it; most signatures differ in something else.
+    grounds: tuple[object, ...] = field(init=False, repr=False, default=())
     # What it really asks for: a request of nothing asks for nothing.
     needs: tuple[tuple[str, Number], ...] = field(init=False, repr=False, default=())
     _key: tuple[object, ...] = field(init=False, repr=False, default=())
@@ -46,6 +48,8 @@ class Signature:
     def __post_init__(self) -> None:
         key = tuple(getattr(self, name) for name in _FIELDS)
         object.__setattr__(self, "_key", key)
+        grounds = (self.policy, self.drivers, self.region, self.hard, self.soft, self.prefer)
+        object.__setattr__(self, "grounds", grounds)
         object.__setattr__(self, "needs", tuple((name, amount) for name, amount in self.requests if amount > 0))
         object.__setattr__(self, "_hash", hash(key))
 
