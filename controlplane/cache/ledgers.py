@@ -98,7 +98,9 @@ class Ledgers:
 
     def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
         touched = Touched()
-        for delta in deltas if len(deltas) == 1 else sorted(deltas, key=_in_time):
+        if len({delta.tree for delta in deltas}) > 1:
+            deltas = sorted(deltas, key=_in_time)
+        for delta in deltas:
             try:
                 self._take(delta, touched)
                 if self.poisoned:
@@ -171,8 +173,9 @@ class Ledgers:
             self._count(order.owner, 1)
             known.order, known.revision = order, entry.revision
             return
-        status = self.cache.snapshot.get("status/orders", identity)
-        phase = _sound_phase(status)
+        snapshot = self.cache.snapshot
+        status = snapshot.get("status/orders", identity)
+        phase = _sound_phase(status) if status is not None else "Pending"
         if phase in FINAL_ORDER:
             return
         ledger = OrderLedger.open(order, entry.revision, self.resolved(order))
@@ -180,15 +183,15 @@ class Ledgers:
         self._count(order.owner, 1)
         if status is not None:
             ledger.phase, ledger.status_revision = phase, status.revision
-        self._catch_up(ledger)
+        if identity in self._strays or snapshot.has("status/ended", identity):
+            self._catch_up(ledger)
 
     def _catch_up(self, ledger: OrderLedger) -> None:
         """What is known already of an order that could not be read before: no attempt of it is ever placed twice."""
         snapshot = self.cache.snapshot
-        if snapshot.has("status/ended", ledger.order.id):
-            for entry in snapshot.all("status/ended", ledger.order.id):
-                with suppress(Broken):
-                    ledger.end(entry.read(Ended))
+        for entry in snapshot.all("status/ended", ledger.order.id):
+            with suppress(Broken):
+                ledger.end(entry.read(Ended))
         for target, identity in self._strays.pop(ledger.order.id, ()):
             placed = snapshot.get("desired", target, identity)
             fulfilment = self.target(target).fulfilments.get(identity)
@@ -294,10 +297,8 @@ def _in_time(delta: Delta) -> tuple[int, int]:
     return delta.revision, _RANK.get(delta.tree, 9)
 
 
-def _sound_phase(entry: Entry | None) -> str:
-    """The phase on record; Pending when there is none, or none that can be read."""
-    if entry is None:
-        return "Pending"
+def _sound_phase(entry: Entry) -> str:
+    """The phase on record; Pending when it cannot be read."""
     try:
         return entry.read(OrderStatus).phase
     except Broken:

@@ -35,8 +35,10 @@ class Dependencies:
 
 def of(resolved: Resolved) -> Dependencies | None:
     """None when no job waits for another; one graph for all orders that have the same."""
-    edges = tuple((job.job.name, job.after) for job in resolved.jobs if job.after)
-    return _graph(edges) if edges else None
+    for job in resolved.jobs:
+        if job.after:
+            return _graph(tuple((job.job.name, job.after) for job in resolved.jobs if job.after))
+    return None
 
 
 @lru_cache(maxsize=1000)

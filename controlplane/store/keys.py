@@ -27,13 +27,9 @@ TREES: dict[str, int] = {
     "inventory": 2,
 }
 LIVE = "live"
-_NAME = ROOT.strip("/")
-_NONE: dict[str, tuple[str, int]] = {}
-# The trees whose front has two pieces, by the first and the second of them, with the number of parts that follow.
-_INNER: dict[str, dict[str, tuple[str, int]]] = {}
-for _tree, _parts in TREES.items():
-    if "/" in _tree:
-        _INNER.setdefault(_tree.split("/")[0], {})[_tree.split("/")[1]] = (_tree, _parts)
+# The trees by what stands before their parts: those with one part, and those with two.
+_SHALLOW = {f"{ROOT}{tree}": tree for tree, parts in TREES.items() if parts == 1}
+_DEEP = {f"{ROOT}{tree}": tree for tree, parts in TREES.items() if parts == 2}
 
 
 def candidate(lease: int) -> str:
@@ -90,18 +86,13 @@ def observed(target: str, fulfilment: str) -> str:
 
 def parse(key: str) -> tuple[str, tuple[str, ...]] | None:
     """Read for every key that anybody writes, so that it does no more than it must."""
-    pieces = key.split("/")
-    # The first piece is what stands before the first slash; any other empty one makes it a foreign key.
-    if len(pieces) < 4 or pieces[1] != _NAME or pieces[0] or pieces.count("") != 1:
-        return None
-    depth = len(pieces) - 3
-    front = pieces[2]
-    if TREES.get(front) == depth:
-        return front, tuple(pieces[3:])
-    found = _INNER.get(front, _NONE).get(pieces[3])
-    if found is not None and found[1] == depth - 1:
-        return found[0], tuple(pieces[4:])
-    return None
+    front, _, last = key.rpartition("/")
+    tree = _SHALLOW.get(front)
+    if tree is not None:
+        return (tree, (last,)) if last else None
+    front, _, first = front.rpartition("/")
+    tree = _DEEP.get(front)
+    return (tree, (first, last)) if tree is not None and first and last else None
 
 
 def after_prefix(prefix: str) -> bytes:

@@ -155,10 +155,14 @@ async def _stream(
 def changes_of(events: Iterable[rpc.Event]) -> tuple[Change, ...]:
     """Reads every field once: this is done for every key that anybody writes, on every replica."""
     changes: list[Change] = []
+    # Tuples are made as such: the constructor of a NamedTuple is one more call for each of them.
+    make = tuple.__new__
     for event in events:
         pair = event.kv
         key = pair.key.decode("utf-8", "replace")
         revision = pair.mod_revision
-        value = None if event.type else Value(key, pair.value, pair.create_revision, revision, pair.lease)
-        changes.append(Change(key, revision, value))
+        value = None
+        if not event.type:
+            value = make(Value, (key, pair.value, pair.create_revision, revision, pair.lease))
+        changes.append(make(Change, (key, revision, value)))
     return tuple(changes)
