@@ -144,7 +144,7 @@ class Ledgers:
             return
         ended = delta.new.read(Ended)
         if ledger is not None:
-            ledger.end(ended)
+            ledger.end(ended, delta.new.revision)
         if failed:
             self._note_failure(ended, failed_at(ended), touched)
 
@@ -169,7 +169,7 @@ class Ledgers:
         if known is not None:
             self._count(known.order.owner, -1)
             self._count(order.owner, 1)
-            known.order, known.revision = order, entry.revision
+            known.change(order, entry.revision)
             return
         status = self.cache.snapshot.get("status/orders", identity)
         phase = _sound_phase(status)
@@ -178,9 +178,15 @@ class Ledgers:
         ledger = OrderLedger.open(order, entry.revision, self.resolved(order))
         self.orders[identity] = ledger
         self._count(order.owner, 1)
+        ledger.changed = entry.revision != entry.stored.create_revision
         if status is not None:
             ledger.phase, ledger.status_revision = phase, status.revision
         self._catch_up(ledger)
+        with suppress(Broken):
+            found = status.read(OrderStatus) if status is not None else None
+            if found is not None:
+                ledger.answered = found.answered
+                ledger.expire(found.expired)
 
     def _catch_up(self, ledger: OrderLedger) -> None:
         """What is known already of an order that could not be read before: no attempt of it is ever placed twice."""
@@ -188,7 +194,7 @@ class Ledgers:
         if snapshot.has("status/ended", ledger.order.id):
             for entry in snapshot.all("status/ended", ledger.order.id):
                 with suppress(Broken):
-                    ledger.end(entry.read(Ended))
+                    ledger.end(entry.read(Ended), entry.revision)
         for target, identity in self._strays.pop(ledger.order.id, ()):
             placed = snapshot.get("desired", target, identity)
             fulfilment = self.target(target).fulfilments.get(identity)
@@ -204,7 +210,10 @@ class Ledgers:
             return
         # The revision is enough to write something better over poison.
         ledger.status_revision = entry.revision
-        ledger.phase = entry.read(OrderStatus).phase
+        status = entry.read(OrderStatus)
+        ledger.phase, ledger.answered = status.phase, status.answered
+        if status.expired:
+            ledger.expire(status.expired)
         if ledger.phase in FINAL_ORDER and not ledger.live:
             self._close(identity)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from controlplane.cache.detour import STRAIGHT, Detour
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.target_ledger import PLAIN, Kind
 from controlplane.engine.rules.facts import NO_FACTS, Facts
@@ -38,6 +39,7 @@ class Signature:
     preempts: bool = False
     time_limit: Number | None = None
     facts: Facts = NO_FACTS
+    detour: Detour = STRAIGHT
     # What it really asks for: a request of nothing asks for nothing.
     needs: tuple[tuple[str, Number], ...] = field(init=False, repr=False, default=())
     _key: tuple[object, ...] = field(init=False, repr=False, default=())
@@ -64,15 +66,19 @@ class Signature:
 _FIELDS = tuple(found.name for found in fields(Signature) if found.init)
 
 
-def signature_of(ledger: OrderLedger, job: Job, facts: Facts = NO_FACTS) -> Signature:
-    """What decides where tasks of this job of this order may go; the order's policy overrides the job's."""
+def signature_of(ledger: OrderLedger, job: Job, facts: Facts = NO_FACTS, detour: Detour = STRAIGHT) -> Signature:
+    """What decides where tasks of this job of this order may go; the order's policy overrides the job's.
+
+    A task that its user sends to a target goes there, whatever else the policies say.
+    """
     unique = {resource.name for resource in ledger.resolved.resources if resource.unique}
+    of_order = [resource.name for resource in ledger.order.resources if resource.unique]
     constraints = job.constraints or _NO_CONSTRAINTS
     return Signature(
         requests=tuple(sorted((job.requests or {}).items())),
-        policy=ledger.order.target_policy or job.target_policy or ANY,
+        policy=f"{STRICT}{detour.to}" if detour.to else ledger.order.target_policy or job.target_policy or ANY,
         drivers=tuple(sorted(job.drivers)),
-        unique=tuple(sorted(name for name in job.resources if name in unique)),
+        unique=tuple(sorted({*(name for name in job.resources if name in unique), *of_order})),
         region=job.region,
         hard=constraints.hard,
         soft=constraints.soft,
@@ -85,4 +91,5 @@ def signature_of(ledger: OrderLedger, job: Job, facts: Facts = NO_FACTS) -> Sign
         preempts=ledger.order.preempts,
         time_limit=job.time_limit,
         facts=facts,
+        detour=detour,
     )

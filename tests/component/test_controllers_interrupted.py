@@ -33,7 +33,7 @@ from tests.etcd import Etcd
 
 Setup = Callable[[Replica], Awaitable[None]]
 # What differs from run to run and says nothing about where things stand.
-_VARIES = ("epoch", "ended", "finished", "started", "since", "created", "cycle")
+_VARIES = ("epoch", "ended", "finished", "started", "since", "created", "cycle", "answered")
 
 
 class Mortal:
