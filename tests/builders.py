@@ -190,8 +190,10 @@ class FulfilmentBuilder:
             id=self.identity, target=self.target, session="s", report=report, phase=phase, tasks=tasks, observed=NOW
         )
 
-    def ended(self, decision: str, *, not_before: str | None = None) -> Ended:
-        phase = {"done": "Succeeded", "cancel": "Cancelled"}.get(decision, "Failed")
+    def ended(
+        self, decision: str, *, not_before: str | None = None, reason: str = "", avoid: tuple[str, ...] = ()
+    ) -> Ended:
+        phase = {"done": "Succeeded", "cancel": "Cancelled", "move": "Cancelled"}.get(decision, "Failed")
         tasks = tuple(
             EndedTask(
                 job=task.job,
@@ -200,6 +202,8 @@ class FulfilmentBuilder:
                 phase=phase,
                 decision=decision,
                 not_before=not_before,
+                reason=reason,
+                avoid=avoid,
             )
             for task in self.tasks
         )

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+_MANY = 1000
 K = TypeVar("K", bound=Hashable)
 
 
@@ -40,6 +41,10 @@ class WorkQueue(Generic[K]):
         if self._due.get(key, when + 1) <= when:
             return
         self._due[key] = when
+        if len(self._line) > 2 * len(self._due) + _MANY:
+            # What no longer counts may be due in hours only.
+            self._line = [entry for entry in self._line if self._counts(entry)]
+            heapq.heapify(self._line)
         heapq.heappush(self._line, (when, next(self._tie), key))
         self._wake_by(when)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission.order import priority as check_priority
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.repeating import insist
 from controlplane.model import identity
@@ -33,35 +32,23 @@ class Changed:
 def cancel(order: Order, phase: str) -> Order:
     if phase == OrderPhase.CANCELLED:
         return order
-    _not_final(order, phase, "cancelled")
+    not_final(order, phase, "cancelled")
     return replace(order, cancel=True)
 
 
 def pause(order: Order, phase: str) -> Order:
-    _not_final(order, phase, "paused")
+    not_final(order, phase, "paused")
     if order.cancel:
         raise IllegalTransition(f"order {order.id} is being cancelled and cannot be paused", field="id")
     return replace(order, paused=True)
 
 
 def resume(order: Order, phase: str) -> Order:
-    _not_final(order, phase, "resumed")
+    not_final(order, phase, "resumed")
     return replace(order, paused=False)
 
 
-def prioritise(priority: int) -> Change:
-    check_priority(priority)
-
-    def change(order: Order, phase: str) -> Order:
-        if order.priority == priority:
-            return order
-        _not_final(order, phase, "changed")
-        return replace(order, priority=priority)
-
-    return change
-
-
-def _not_final(order: Order, phase: str, what: str) -> None:
+def not_final(order: Order, phase: str, what: str) -> None:
     if phase in FINAL_ORDER:
         raise IllegalTransition(f"order {order.id} is {phase} and cannot be {what}", field="id")
 

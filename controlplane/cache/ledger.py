@@ -2,16 +2,31 @@
 
 Derived from the order, its fulfilments, what joblets observed and what ended, never counted a second way. A task
 is fresh until its first placement, live while a fulfilment carries it, then over or waiting for its next attempt.
+What users wish of single tasks, and the deadline, may end it while it waits. Of tasks that never failed nothing is kept
+but the byte.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, TypeVar
 
+from controlplane.cache import wishes
+from controlplane.cache.detour import Detour
+from controlplane.cache.job_ledger import (
+    CALLED_OFF,
+    CANCELLED,
+    EXPIRED,
+    FAILED,
+    FRESH,
+    HELD,
+    LIVE,
+    ORPHAN,
+    OVER,
+    RETRY,
+    SUCCEEDED,
+    JobLedger,
+)
 from controlplane.model import dependencies, times
 from controlplane.model.dependencies import Dependencies
 from controlplane.model.errors import Broken
@@ -19,121 +34,20 @@ from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, Observed
 from controlplane.model.order import Counts, Order, Resolved
 from controlplane.model.quantity import sane
 
-FRESH, LIVE, RETRY, SUCCEEDED, FAILED, CANCELLED, HELD, ORPHAN = range(8)
-_AFTER = {"done": SUCCEEDED, "fail": FAILED, "cancel": CANCELLED, "retry": RETRY, "hold": HELD}
-_OVER = frozenset({SUCCEEDED, FAILED, CANCELLED})
+_AFTER = {
+    "done": SUCCEEDED,
+    "ignore": SUCCEEDED,
+    "fail": FAILED,
+    "fail_order": FAILED,
+    "cancel": CANCELLED,
+    "retry": RETRY,
+    "move": RETRY,
+    "hold": HELD,
+}
+_WITHOUT_SUCCESS = frozenset({FAILED, CANCELLED, CALLED_OFF, EXPIRED})
 ENDS = frozenset({"Succeeded", "Failed", "Cancelled"})
-_NONE = (0,) * 8
+_NONE = (0,) * 10
 MAX_TASKS = 1_000_000
-T = TypeVar("T")
-
-
-_NOTHING: Mapping[int, Any] = MappingProxyType({})
-
-
-def _with(before: Mapping[int, T], index: int, value: T) -> Mapping[int, T]:
-    """The mapping with this entry: changed in place, unless it is the empty one that all share."""
-    if not isinstance(before, dict):
-        return {index: value}
-    before[index] = value
-    return before
-
-
-def _without(before: Mapping[int, T], index: int) -> Mapping[int, T]:
-    if isinstance(before, dict):
-        before.pop(index, None)
-    return before or _NOTHING
-
-
-class JobLedger:
-    """The tasks of one job of the order."""
-
-    __slots__ = ("attempts", "count", "counts", "cursor", "moments", "not_before", "state")
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.state = bytearray(count)
-        self.counts = [count, 0, 0, 0, 0, 0, 0, 0]
-        self.cursor = 0
-        # Only what differs from "first attempt, may start now" is kept, and most jobs never need to.
-        self.attempts: Mapping[int, int] = _NOTHING
-        self.not_before: Mapping[int, str] = _NOTHING
-        # The values of not_before, sorted.
-        self.moments: list[str] | None = None
-
-    def set(self, index: int, state: int) -> None:
-        if not 0 <= index < self.count:
-            return
-        self.counts[self.state[index]] -= 1
-        self.counts[state] += 1
-        self.state[index] = state
-
-    def attempt(self, index: int) -> int:
-        """The last attempt that was placed; 0 before the first."""
-        return self.attempts.get(index, 0 if self.state[index] == FRESH else 1)
-
-    def saw(self, index: int, attempt: int) -> bool:
-        """Notes the attempt; False when a later one is known already."""
-        if not 0 <= index < self.count or attempt < self.attempt(index):
-            return False
-        if attempt > 1:
-            self.attempts = _with(self.attempts, index, attempt)
-        return True
-
-    def hold_until(self, index: int, moment: str | None) -> None:
-        """The task's next attempt may not begin before then; None: at any time."""
-        before = self.not_before.get(index)
-        if before is not None and self.moments is not None:
-            del self.moments[bisect_left(self.moments, before)]
-        if moment and times.is_stamp(moment):
-            self.not_before = _with(self.not_before, index, moment)
-            self.moments = self.moments if self.moments is not None else []
-            insort(self.moments, moment)
-        elif before is not None:
-            self.not_before = _without(self.not_before, index)
-
-    def carries(self, index: int, attempt: int) -> bool:
-        """Whether this very attempt is the one that is placed."""
-        return 0 <= index < self.count and self.state[index] == LIVE and self.attempt(index) == attempt
-
-    def pending(self) -> int:
-        return self.counts[FRESH] + self.counts[RETRY]
-
-    def done(self) -> bool:
-        return self.counts[SUCCEEDED] == self.count
-
-    def take(self, most: int, now: str) -> list[tuple[int, int]]:
-        """Up to `most` tasks that may be placed now as (index, next attempt): retries first, then by index."""
-        taken: list[tuple[int, int]] = []
-        if self.counts[RETRY]:
-            for index in self._where(RETRY, 0):
-                if len(taken) == most:
-                    return taken
-                if self.not_before.get(index, "") <= now:
-                    taken.append((index, self.attempt(index) + 1))
-        if self.counts[FRESH]:
-            first = self.state.find(FRESH, self.cursor)
-            self.cursor = first if first >= 0 else self.cursor
-            for index in self._where(FRESH, self.cursor):
-                if len(taken) == most:
-                    break
-                taken.append((index, 1))
-        return taken
-
-    def ready(self, now: str) -> int:
-        """How many tasks may be placed now."""
-        return self.pending() - (len(self.moments) - bisect_right(self.moments, now) if self.moments else 0)
-
-    def next_time(self, now: str) -> str | None:
-        """When the next of those that back off may be placed."""
-        following = bisect_right(self.moments, now) if self.moments else 0
-        return self.moments[following] if self.moments and following < len(self.moments) else None
-
-    def _where(self, state: int, start: int) -> Iterator[int]:
-        index = self.state.find(state, start)
-        while index >= 0:
-            yield index
-            index = self.state.find(state, index + 1)
 
 
 @dataclass(slots=True)
@@ -167,11 +81,54 @@ class OrderLedger:
     depends: Dependencies | None = None
     passed: dict[str, int] | None = None
     stuck: Set[str] = frozenset()
+    # One of its tasks failed the whole order. Jobs whose waiting tasks failed by the deadline.
+    doomed: bool = False
+    expired: frozenset[str] = frozenset()
+    # Whether its user changed it since it was submitted.
+    changed: bool = False
+    # The revision of the order that its status takes account of.
+    answered: int = 0
 
     @classmethod
     def open(cls, order: Order, revision: int, resolved: Resolved) -> OrderLedger:
         jobs = {job.job.name: JobLedger(job.count) for job in resolved.jobs}
-        return cls(order, revision, resolved, jobs, depends=dependencies.of(resolved))
+        ledger = cls(order, revision, resolved, jobs, depends=dependencies.of(resolved))
+        ledger.heed()
+        return ledger
+
+    @property
+    def ending(self) -> bool:
+        """Nothing more of it is to run."""
+        return self.order.cancel or self.doomed
+
+    def change(self, order: Order, revision: int) -> None:
+        self.order, self.revision, self.changed = order, revision, True
+        self.heed()
+
+    def heed(self) -> None:
+        """What the order's user wishes of single tasks."""
+        order = self.order
+        if order.cancel_tasks or order.moves or order.releases:
+            wishes.heed(order, self.jobs)
+            self._find_stuck()
+
+    def expire(self, jobs: Sequence[str]) -> None:
+        """Waiting tasks of these jobs failed by the deadline."""
+        if not jobs or self.expired.issuperset(jobs):
+            return
+        self.expired = frozenset((*self.expired, *jobs))
+        for name in jobs:
+            if name in self.jobs:
+                self.jobs[name].end_waiting(EXPIRED)
+        self._find_stuck()
+
+    def _find_stuck(self) -> None:
+        """Jobs that wait for one of which a task is over without success can never run."""
+        if self.depends is None:
+            return
+        for name, job in self.jobs.items():
+            if job.counts[CALLED_OFF] or job.counts[EXPIRED]:
+                self.stuck = self.stuck | set(self.depends.downstream(name, self.stuck))
 
     def place(self, fulfilment: Fulfilment, revision: int) -> None:
         known = self.live.get(fulfilment.id)
@@ -181,7 +138,7 @@ class OrderLedger:
         self.live[fulfilment.id] = LiveFulfilment(fulfilment, revision)
         for task in fulfilment.tasks:
             job = self.jobs.get(task.job)
-            if job is not None and job.saw(task.index, task.attempt) and job.state[task.index] not in _OVER:
+            if job is not None and job.saw(task.index, task.attempt) and job.state[task.index] not in OVER:
                 job.set(task.index, LIVE)
                 job.hold_until(task.index, None)
 
@@ -219,20 +176,41 @@ class OrderLedger:
         elif over:
             self.over = {fulfilment}
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: Ended, revision: int = 0) -> None:
+        """`revision`: that of the end's record."""
         self.ended_any = True
         for task in ended.tasks:
-            self._end_task(task)
+            self._end_task(task, revision)
 
-    def _end_task(self, task: EndedTask) -> None:
+    def _end_task(self, task: EndedTask, revision: int) -> None:
         job = self.jobs.get(task.job)
-        if job is None or not job.saw(task.index, task.attempt) or job.state[task.index] in _OVER:
+        if job is None or not 0 <= task.index < job.count:
+            return
+        if task.decision == "retry" and job.state[task.index] not in OVER:
+            job.note_retry(task)
+        elif task.decision == "fail_order":
+            self.doomed = True
+        if not job.saw(task.index, task.attempt) or job.state[task.index] in OVER:
             return
         state = _AFTER.get(task.decision, FAILED)
         job.set(task.index, state)
         job.hold_until(task.index, task.not_before if task.decision == "retry" else None)
-        if self.depends is not None and state in (FAILED, CANCELLED):
+        if state in OVER:
+            job.forget(task.index)
+        else:
+            self._let_wait(job, task, revision)
+        if self.depends is not None and job.state[task.index] in _WITHOUT_SUCCESS:
             self.stuck = self.stuck | set(self.depends.downstream(task.job, self.stuck))
+
+    def _let_wait(self, job: JobLedger, task: EndedTask, revision: int) -> None:
+        """It waits for its next attempt, or for a person, unless a wish or the deadline says otherwise."""
+        job.send(task.index, Detour(task.avoid, ""))
+        if job.state[task.index] == HELD:
+            job.note_hold(task.index, revision)
+        if self.order.cancel_tasks or self.order.moves or self.order.releases:
+            wishes.heed_one(self.order, task.job, job, task.index)
+        if task.job in self.expired:
+            job.end_waiting(EXPIRED, task.index)
 
     def orphans(self) -> bool:
         for job in self.jobs.values():  # noqa: SIM110 - asked for every change of every order
@@ -293,13 +271,13 @@ class OrderLedger:
 
     def wants_room(self) -> bool:
         """Whether the scheduler has anything to do for it, times apart."""
-        return not self.order.paused and not self.order.cancel and self.pending() > 0
+        return not self.order.paused and not self.ending and self.pending() > 0
 
     def counts(self) -> Counts:
         total = [sum(counts) for counts in zip(_NONE, *(job.counts for job in self.jobs.values()), strict=True)]
         running = self.running
-        pending, cancelled = total[FRESH] + total[RETRY] + total[ORPHAN], total[CANCELLED]
-        if self.order.cancel:
+        pending, cancelled = total[FRESH] + total[RETRY] + total[ORPHAN], total[CANCELLED] + total[CALLED_OFF]
+        if self.ending:
             pending, cancelled = total[ORPHAN], cancelled + total[FRESH] + total[RETRY] + total[HELD]
         elif self.stuck:
             never = sum(self.jobs[name].pending() for name in self.stuck)
@@ -309,9 +287,9 @@ class OrderLedger:
             placed=total[LIVE] - running,
             running=running,
             succeeded=total[SUCCEEDED],
-            failed=total[FAILED],
+            failed=total[FAILED] + total[EXPIRED],
             cancelled=cancelled,
-            held=0 if self.order.cancel else total[HELD],
+            held=0 if self.ending else total[HELD],
         )
 
     def percent(self, *, ending: int = 0) -> int:
@@ -322,7 +300,8 @@ class OrderLedger:
         total = max(self.order.tasks_total, 1)
         ended = ending
         for job in self.jobs.values():
-            ended += job.counts[SUCCEEDED] + job.counts[FAILED] + job.counts[CANCELLED]
+            counts = job.counts
+            ended += counts[SUCCEEDED] + counts[FAILED] + counts[CANCELLED] + counts[CALLED_OFF] + counts[EXPIRED]
         return min(100, (100 * ended + (0 if ending else self.percents)) // total)
 
 

@@ -146,7 +146,7 @@ class Ledgers:
             return
         ended = delta.new.read(Ended)
         if ledger is not None:
-            ledger.end(ended)
+            ledger.end(ended, delta.new.revision)
         if failed:
             self._note_failure(ended, failed_at(ended), touched)
 
@@ -171,27 +171,31 @@ class Ledgers:
         if known is not None:
             self._count(known.order.owner, -1)
             self._count(order.owner, 1)
-            known.order, known.revision = order, entry.revision
+            known.change(order, entry.revision)
             return
         snapshot = self.cache.snapshot
-        status = snapshot.get("status/orders", identity)
-        phase = _sound_phase(status) if status is not None else "Pending"
-        if phase in FINAL_ORDER:
+        entry_of_status = snapshot.get("status/orders", identity)
+        status = _sound(entry_of_status) if entry_of_status is not None else None
+        if status is not None and status.phase in FINAL_ORDER:
             return
         ledger = OrderLedger.open(order, entry.revision, self.resolved(order))
         self.orders[identity] = ledger
         self._count(order.owner, 1)
-        if status is not None:
-            ledger.phase, ledger.status_revision = phase, status.revision
+        ledger.changed = entry.revision != entry.stored.create_revision
+        if entry_of_status is not None:
+            ledger.status_revision = entry_of_status.revision
         if identity in self._strays or snapshot.has("status/ended", identity):
             self._catch_up(ledger)
+        if status is not None:
+            ledger.phase, ledger.answered = status.phase, status.answered
+            ledger.expire(status.expired)
 
     def _catch_up(self, ledger: OrderLedger) -> None:
         """What is known already of an order that could not be read before: no attempt of it is ever placed twice."""
         snapshot = self.cache.snapshot
         for entry in snapshot.all("status/ended", ledger.order.id):
             with suppress(Broken):
-                ledger.end(entry.read(Ended))
+                ledger.end(entry.read(Ended), entry.revision)
         for target, identity in self._strays.pop(ledger.order.id, ()):
             placed = snapshot.get("desired", target, identity)
             fulfilment = self.target(target).fulfilments.get(identity)
@@ -207,7 +211,10 @@ class Ledgers:
             return
         # The revision is enough to write something better over poison.
         ledger.status_revision = entry.revision
-        ledger.phase = entry.read(OrderStatus).phase
+        status = entry.read(OrderStatus)
+        ledger.phase, ledger.answered = status.phase, status.answered
+        if status.expired:
+            ledger.expire(status.expired)
         if ledger.phase in FINAL_ORDER and not ledger.live:
             self._close(identity)
 
@@ -297,9 +304,9 @@ def _in_time(delta: Delta) -> tuple[int, int]:
     return delta.revision, _RANK.get(delta.tree, 9)
 
 
-def _sound_phase(entry: Entry) -> str:
-    """The phase on record; Pending when it cannot be read."""
+def _sound(entry: Entry) -> OrderStatus | None:
+    """The status on record; None when it cannot be read. Not kept decoded: those of orders that are over are many."""
     try:
-        return entry.read(OrderStatus).phase
+        return entry.read(OrderStatus)
     except Broken:
-        return "Pending"
+        return None

@@ -1,4 +1,4 @@
-"""`cpctl cancel`, `pause`, `resume` and `update`: wishes about things that are there already."""
+"""`cpctl cancel`, `move`, `release`, `pause`, `resume` and `update`: wishes about things that are there already."""
 
 from __future__ import annotations
 
@@ -6,26 +6,68 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane.cli import kinds, shapes, tables
+from controlplane.cli import confirming, kinds, shapes, tables
+from controlplane.cli.confirming import TIMEOUT, WAIT, Wish
 from controlplane.cli.output import Format
+from controlplane.cli.selection import Selection, selection_of
 from controlplane.cli.shell import Shell, command
+from controlplane.client import Client
+from controlplane.model import quantity
 from controlplane.model.errors import Invalid
 from controlplane.wire.v1 import orders_pb2
 
 _ORDER = Annotated[str, typer.Argument(metavar="ORDER", help="The order's id.")]
+_TASKS = Annotated[str, typer.Argument(metavar="ORDER[/JOB[/INDEX]]", help="The order, a job of it, or one task.")]
 
 
 def register(app: typer.Typer) -> None:
     command(app, "cancel")(cancel)
+    command(app, "move")(move)
+    command(app, "release")(release)
     command(app, "pause")(pause)
     command(app, "resume")(resume)
     command(app, "update")(update)
 
 
-async def cancel(shell: Shell, order: _ORDER) -> None:
-    """Stop an order: what runs is killed, what waits never starts."""
+async def cancel(shell: Shell, tasks: _TASKS, wait: WAIT = False, timeout: TIMEOUT = None) -> int | None:
+    """Stop an order, a job or a task: what runs is killed, what waits never starts."""
+    chosen, seconds = selection_of(tasks), confirming.seconds_of(timeout, wait=wait)
     async with shell.client() as client:
-        show_order(shell, await client.orders.cancel(order))
+        if chosen.job:
+            answer = await client.orders.cancel_tasks(_request(chosen))
+        else:
+            answer = await client.orders.cancel(chosen.order)
+        wish = Wish(chosen.order, answer.revision, True, chosen.job, chosen.index)
+        return await _answer(shell, client, answer, wish if wait else None, seconds)
+
+
+async def move(
+    shell: Shell,
+    task: Annotated[str, typer.Argument(metavar="ORDER/JOB/INDEX", help="The task.")],
+    to: Annotated[str, typer.Option(metavar="TARGET", help="Where it goes [default: any other target].")] = "",
+    wait: WAIT = False,
+    timeout: TIMEOUT = None,
+) -> int | None:
+    """Stop a task where it runs and place it elsewhere; that is a new attempt, and no failure."""
+    chosen, seconds = selection_of(task), confirming.seconds_of(timeout, wait=wait)
+    if chosen.index is None:
+        raise Invalid("task", "must be ORDER/JOB/INDEX: tasks are moved one by one")
+    async with shell.client() as client:
+        attempt = await _attempt(client, chosen)
+        request = orders_pb2.MoveTaskRequest(
+            id=chosen.order, job=chosen.job, index=chosen.index, to=to, attempt=attempt
+        )
+        answer = await client.orders.move_task(request)
+        wish = Wish(chosen.order, answer.revision, True, chosen.job, chosen.index, attempt)
+        return await _answer(shell, client, answer, wish if wait else None, seconds)
+
+
+async def release(shell: Shell, tasks: _TASKS, wait: WAIT = False, timeout: TIMEOUT = None) -> int | None:
+    """Let held tasks of an order, a job, or one of them go on."""
+    chosen, seconds = selection_of(tasks), confirming.seconds_of(timeout, wait=wait)
+    async with shell.client() as client:
+        answer = await client.orders.release_tasks(_request(chosen))
+        return await _answer(shell, client, answer, Wish(chosen.order, answer.revision) if wait else None, seconds)
 
 
 async def pause(shell: Shell, order: _ORDER) -> None:
@@ -45,14 +87,63 @@ async def update(
     kind: Annotated[str, typer.Argument(metavar="order", help="What to change: order.")],
     name: Annotated[str, typer.Argument(metavar="ID", help="The order's id.")],
     priority: Annotated[int | None, typer.Option(help="1 to 100; 100 goes first.")] = None,
-) -> None:
+    target: Annotated[
+        str | None, typer.Option(metavar="T", help="Place what is left on this target only; '' lifts that.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Counted from when the order was created; '' for none.")
+    ] = None,
+    not_before: Annotated[str | None, typer.Option(metavar="TIME", help="RFC 3339; '' for at once.")] = None,
+    resource: Annotated[
+        list[str] | None, typer.Option(metavar="R", help="For tasks not placed yet; several times; '' for none.")
+    ] = None,
+    wait: WAIT = False,
+    timeout: TIMEOUT = None,
+) -> int | None:
     """Change an order under way."""
     if kinds.find(kind).name != "Order":
         raise Invalid("kind", "only an order can be updated this way; use apply for the rest")
-    if priority is None:
-        raise Invalid("priority", "must be given: there is nothing else to update")
+    seconds = confirming.seconds_of(timeout, wait=wait)
+    request = orders_pb2.UpdateOrderRequest(id=name, priority=priority, not_before=not_before)
+    if target is not None:
+        request.target_policy = f"strict:{target}" if target else ""
+    if deadline is not None:
+        request.deadline = float(quantity.parse_duration(deadline, "deadline")) if deadline else 0.0
+    if resource:
+        request.resources.SetInParent()
+        request.resources.names.extend(name for name in resource if name)
+    if len(request.ListFields()) == 1:
+        raise Invalid("priority", "must be given, or something else to update")
     async with shell.client() as client:
-        show_order(shell, await client.orders.update(orders_pb2.UpdateOrderRequest(id=name, priority=priority)))
+        answer = await client.orders.update(request)
+        return await _answer(shell, client, answer, Wish(name, answer.revision) if wait else None, seconds)
+
+
+def _request(chosen: Selection) -> orders_pb2.TasksRequest:
+    return orders_pb2.TasksRequest(id=chosen.order, job=chosen.job, index=chosen.index)
+
+
+async def _attempt(client: Client, chosen: Selection) -> int | None:
+    """The task's attempt as it is now, so that a repeated wish is about the same one; None where nobody knows it."""
+    request = orders_pb2.ListTasksRequest(id=chosen.order)
+    while True:
+        page = await client.orders.tasks(request)
+        for task in page.items:
+            if (task.job, task.index) == (chosen.job, chosen.index):
+                return int(task.attempt)
+        if not page.next_page_token:
+            return None
+        request.page_token = page.next_page_token
+
+
+async def _answer(
+    shell: Shell, client: Client, answer: orders_pb2.OrderResponse, wish: Wish | None, seconds: float | None
+) -> int | None:
+    code = await confirming.confirmed(shell, client, wish, seconds) if wish is not None else None
+    if wish is not None:
+        answer.item.CopyFrom(await client.orders.get(wish.order))
+    show_order(shell, answer)
+    return code
 
 
 def show_order(shell: Shell, answer: orders_pb2.OrderResponse) -> None:

@@ -7,7 +7,7 @@ replica that is cut off from etcd answers, but does not learn.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -27,7 +27,7 @@ Tell = Callable[[str], None]
 async def to_its_end(client: Client, identity: str, tell: Tell) -> dict[str, Any]:
     """The order as it ended, without tasks. Never gives up; the caller sets the time limit."""
     last = ""
-    async for item in _looks(client, identity, tell):
+    async for item in looks(client, identity, tell):
         line = _progress(item)
         if line != last:
             tell(line)
@@ -41,7 +41,8 @@ def succeeded(item: dict[str, Any]) -> bool:
     return bool(item["status"]["phase"] == "Succeeded")
 
 
-async def _looks(client: Client, identity: str, tell: Tell) -> AsyncIterator[dict[str, Any]]:
+async def looks(client: Client, identity: str, tell: Tell) -> AsyncGenerator[dict[str, Any], None]:
+    """The order whenever it changed, and every moment in which it did not. Never ends by itself."""
     lost = False
     while True:
         try:

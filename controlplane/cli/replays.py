@@ -8,7 +8,7 @@ from contextlib import aclosing
 from datetime import datetime
 
 from controlplane.aio.clock import Clock
-from controlplane.cache.ledger import RETRY
+from controlplane.cache.job_ledger import RETRY
 from controlplane.cache.target_ledger import Kind
 from controlplane.engine import decide as engine
 from controlplane.engine import words

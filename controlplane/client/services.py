@@ -94,6 +94,24 @@ class Orders(Readable):
     async def resume(self, identity: str) -> orders.OrderResponse:
         return await self._wish("Resume", identity)
 
+    async def cancel_tasks(self, request: orders.TasksRequest) -> orders.OrderResponse:
+        return await self._caller.write(
+            Method(self._stub, "CancelTasks", orders.OrderResponse), request, repeatable=True
+        )
+
+    async def move_task(self, request: orders.MoveTaskRequest) -> orders.OrderResponse:
+        """Safe to repeat when it names the attempt: one that follows it is not moved again."""
+        repeatable = request.HasField("attempt")
+        return await self._caller.write(
+            Method(self._stub, "MoveTask", orders.OrderResponse), request, repeatable=repeatable
+        )
+
+    async def release_tasks(self, request: orders.TasksRequest) -> orders.OrderResponse:
+        """Said twice, it may release what was held again in between."""
+        return await self._caller.write(
+            Method(self._stub, "ReleaseTasks", orders.OrderResponse), request, repeatable=False
+        )
+
     async def explain(self, identity: str, *, cycle: int = 0) -> explanations.Explanation:
         """Why its tasks wait: now, or as a past cycle saw the world."""
         request = orders.ExplainRequest(id=identity, cycle=cycle, min_revision=self._caller.revision)

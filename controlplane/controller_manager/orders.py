@@ -1,25 +1,30 @@
-"""Orders: ends attempts that were reported as ended, asks for stops, folds the status, finishes.
+"""Orders: ends attempts that were reported as ended, asks for stops, watches deadlines, folds the status, finishes.
 
-Status is written when the phase changes, and for counts alone at most once a second. The end of the last attempts and
-the final status are one write.
+Status is written when the phase changes or a user waits for an answer, and for counts alone at most once a second. The
+end of the last attempts and the final status are one write. That waiting tasks are too late for the deadline is one
+write too, however many they are: the status names their job.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from controlplane.aio.clock import Clock
-from controlplane.cache.ledger import ORPHAN, JobLedger, OrderLedger
+from controlplane.cache.job_ledger import ORPHAN, JobLedger
+from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers, Touched
-from controlplane.controller_manager import release
+from controlplane.controller_manager import deadlines, judging, release
+from controlplane.controller_manager.deadlines import NEVER, Late
+from controlplane.controller_manager.folding import finish, fold, status_of
 from controlplane.controller_manager.runner import Again
-from controlplane.model import failure, times
+from controlplane.controller_manager.stopping import stops
+from controlplane.model import times
 from controlplane.model.errors import Conflict
 from controlplane.model.fulfilment import Ended, ObservedTask
 from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase
-from controlplane.model.order import Counts, OrderStatus
-from controlplane.model.progress import phase_of
+from controlplane.model.order import OrderStatus
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.transaction import Item, absent, mod_is, put
@@ -28,6 +33,8 @@ _COUNTS_SECONDS = 1.0
 _ORPHANS_AN_ITEM = 500
 # An item with more operations would keep others out of its group.
 _MOST_OPERATIONS = 25
+# Moments are written in milliseconds: who looks again must not come before the one that was named.
+_ROUNDING_SECONDS = 0.002
 
 
 class Orders:
@@ -58,8 +65,12 @@ class Orders:
     async def reconcile(self, key: str) -> Again | None:
         self._counting.discard(key)
         ledger = self._ledgers.orders.get(key)
-        if ledger is not None and (ledger.over or ledger.order.cancel or ledger.orphans()):
-            await self._write_all(plan(ledger, epoch=self._writer.epoch, now=self._now(), before=self._stored(key)))
+        late = NEVER
+        if ledger is not None and ledger.order.deadline is not None:
+            late = await self._expire(ledger)
+        if ledger is not None and (late.passed or acts(ledger)):
+            epoch, now = self._writer.epoch, self._now()
+            await self._write_all(plan(ledger, epoch=epoch, now=now, before=self._stored(key), late=late.passed))
             ledger = self._ledgers.orders.get(key)
         if ledger is None:
             self._forget(key)
@@ -67,7 +78,24 @@ class Orders:
         again = await self._fold(ledger)
         if again is not None:
             self._counting.add(key)
-        return again
+        return again if late.following is None else self._by(late.following, again)
+
+    async def _expire(self, ledger: OrderLedger) -> Late:
+        """Fails what waits and is too late; a change of the order that happens meanwhile goes first."""
+        late = deadlines.look(ledger, self._now())
+        if late.jobs:
+            identity = ledger.order.id
+            before = self._stored(identity)
+            status = status_of(ledger, epoch=self._writer.epoch, now=self._now(), before=before)
+            status = msgspec.structs.replace(status, expired=tuple(sorted({*ledger.expired, *late.jobs})))
+            unchanged = mod_is(keys.order(identity), ledger.revision)
+            await self._write_all([_together([Item(compares=(unchanged,)), _telling(ledger, status)])])
+        return late
+
+    def _by(self, moment: str, again: Again | None) -> Again:
+        """At the latest at that moment."""
+        left = (times.parse(moment, "moment") - self._clock.wall()).total_seconds() + _ROUNDING_SECONDS
+        return Again(after_seconds=max(0.0, left if again is None else min(left, again.after_seconds)))
 
     def _forget(self, key: str) -> None:
         self._written.pop(key, None)
@@ -78,7 +106,7 @@ class Orders:
         if status is None:
             return None
         identity = ledger.order.id
-        if status.phase == ledger.phase:
+        if status.phase == ledger.phase and not unanswered(ledger):
             left = self._written.get(identity, 0.0) + _COUNTS_SECONDS - self._clock.monotonic()
             if left > 0:
                 return Again(after_seconds=left)
@@ -104,25 +132,41 @@ class Orders:
 
 
 def untouched(ledger: OrderLedger) -> bool:
-    """Nothing happened to it since it was submitted, and nobody wishes anything."""
+    """Nothing happened to it since it was submitted, nobody wishes anything, and no time is set."""
     order = ledger.order
-    return not (ledger.live or ledger.ended_any or ledger.status_revision or order.cancel or order.paused)
+    if ledger.live or ledger.ended_any or ledger.status_revision or ledger.changed:
+        return False
+    return not (order.cancel or order.paused or order.deadline is not None)
+
+
+def unanswered(ledger: OrderLedger) -> bool:
+    """Its user changed it, and nobody said yet that this was seen."""
+    return ledger.changed and ledger.answered < ledger.revision
+
+
+def acts(ledger: OrderLedger) -> bool:
+    """Whether something has to be ended or stopped, perhaps."""
+    order = ledger.order
+    return bool(ledger.over or ledger.ending or order.cancel_tasks or order.moves) or ledger.orphans()
 
 
 def urgent(ledger: OrderLedger) -> bool:
     """Whether more than its counts may have to be written. What has something live cannot be at its end."""
     order = ledger.order
-    if ledger.over or order.cancel or not ledger.live or ledger.orphans():
+    if not ledger.live or acts(ledger) or unanswered(ledger):
         return True
     return ledger.phase != (OrderPhase.PAUSED if order.paused else OrderPhase.RUNNING)
 
 
-def plan(ledger: OrderLedger, *, epoch: int, now: str, before: OrderStatus | None = None) -> list[Item]:
-    """What has to be written for the order's fulfilments, each item by itself; with the last end, the order's own."""
-    cancel = ledger.order.cancel
+def plan(
+    ledger: OrderLedger, *, epoch: int, now: str, before: OrderStatus | None = None, late: bool = False
+) -> list[Item]:
+    """What has to be written for the order's fulfilments, each item by itself; with the last end, the order's own.
+
+    `late`: the order's deadline has passed.
+    """
     releases = [
-        release.ended_by_report(ledger.live[identity], cancelled=cancel, epoch=epoch, now=now)
-        for identity in ledger.over
+        release.ended_by_report(ledger.live[identity], ledger, epoch=epoch, now=now) for identity in ledger.over
     ]
     final = finish(ledger, [ended for ended, _ in releases], epoch=epoch, now=now, before=before)
     if final is not None:
@@ -130,12 +174,7 @@ def plan(ledger: OrderLedger, *, epoch: int, now: str, before: OrderStatus | Non
         if whole.weight() <= _MOST_OPERATIONS:
             return [whole]
     items = [item for _, item in releases]
-    if cancel:
-        items.extend(
-            release.stop(live.fulfilment, "Cancelled", epoch=epoch, revision=live.revision)
-            for identity, live in ledger.live.items()
-            if live.fulfilment.want != "stop" and identity not in ledger.over
-        )
+    items.extend(stops(ledger, late=late, epoch=epoch))
     if ledger.orphans():
         items.extend(_orphans(ledger, epoch=epoch, now=now))
     return items
@@ -151,33 +190,6 @@ def _together(items: Sequence[Item]) -> Item:
 def _telling(ledger: OrderLedger, status: OrderStatus) -> Item:
     key = keys.order_status(ledger.order.id)
     return Item(compares=(mod_is(key, ledger.status_revision),), then=(put(key, codec.encode(status)),))
-
-
-def finish(
-    ledger: OrderLedger, ends: Sequence[Ended], *, epoch: int, now: str, before: OrderStatus | None
-) -> OrderStatus | None:
-    """The order's final status when these ends are all that it still waits for; None when it is not over with them."""
-    if not ends or len(ends) != len(ledger.live):
-        return None
-    counts = ledger.counts()
-    decided = Counter(task.decision for ended in ends for task in ended.tasks)
-    over = decided["done"] + decided["fail"] + decided["cancel"]
-    if counts.pending or counts.held or over != decided.total() or over != counts.placed + counts.running:
-        return None
-    final = Counts(
-        succeeded=counts.succeeded + decided["done"],
-        failed=counts.failed + decided["fail"],
-        cancelled=counts.cancelled + decided["cancel"],
-    )
-    return OrderStatus(
-        order=ledger.order.id,
-        epoch=epoch,
-        phase=phase_of(final, cancel=ledger.order.cancel, paused=ledger.order.paused, began=True),
-        counts=final,
-        percent=ledger.percent(ending=over),
-        started=(before.started if before is not None else None) or now,
-        finished=now,
-    )
 
 
 def _orphans(ledger: OrderLedger, *, epoch: int, now: str) -> Iterable[Item]:
@@ -196,7 +208,7 @@ def _orphans(ledger: OrderLedger, *, epoch: int, now: str) -> Iterable[Item]:
                 target="",
                 epoch=epoch,
                 cycle=0,
-                tasks=(failure.end(seen, cancelled=ledger.order.cancel, finished=now),),
+                tasks=(judging.end(seen, ledger, target="", now=now),),
                 ended=now,
             )
             key = keys.ended(ledger.order.id, identity)
@@ -205,24 +217,3 @@ def _orphans(ledger: OrderLedger, *, epoch: int, now: str) -> Iterable[Item]:
 
 def _places(job: JobLedger) -> list[int]:
     return [index for index, state in enumerate(job.state) if state == ORPHAN]
-
-
-def fold(ledger: OrderLedger, *, epoch: int, now: str, before: OrderStatus | None) -> OrderStatus | None:
-    """The order's status now; None when what is stored says it already."""
-    counts = ledger.counts()
-    began = bool(ledger.live) or ledger.ended_any
-    phase = phase_of(counts, cancel=ledger.order.cancel, paused=ledger.order.paused, began=began)
-    percent = ledger.percent()
-    if before is None and phase == "Pending":
-        return None
-    if before is not None and (before.phase, before.counts, before.percent) == (phase, counts, percent):
-        return None
-    return OrderStatus(
-        order=ledger.order.id,
-        epoch=epoch,
-        phase=phase,
-        counts=counts,
-        percent=percent,
-        started=(before.started if before is not None else None) or (now if began else None),
-        finished=now if phase in FINAL_ORDER else None,
-    )

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from controlplane.cache.ledger import LiveFulfilment
-from controlplane.model import failure
+from controlplane.cache.ledger import LiveFulfilment, OrderLedger
+from controlplane.controller_manager import judging
 from controlplane.model.fulfilment import Ended, Fulfilment, ObservedTask
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, delete, mod_is, put
@@ -24,42 +24,59 @@ class Release(NamedTuple):
     item: Item
 
 
-def ended_by_report(live: LiveFulfilment, *, cancelled: bool, epoch: int, now: str) -> Release:
+def ended_by_report(live: LiveFulfilment, ledger: OrderLedger, *, epoch: int, now: str) -> Release:
     """The joblet reported the end: each task ends as observed, a stopped one for the reason that the stop gave."""
     assert live.observed is not None
-    tasks = tuple(_stopped(task, live.fulfilment) for task in live.observed.tasks)
-    return _release(live, tasks, cancelled=cancelled, epoch=epoch, now=now)
+    tasks = tuple(_stopped(task, live.fulfilment, ledger) for task in live.observed.tasks)
+    return _release(live, tasks, ledger, epoch=epoch, now=now)
 
 
-def _stopped(task: ObservedTask, wanted: Fulfilment) -> ObservedTask:
-    """Why it was stopped is the leader's to know, whatever the joblet made of it."""
+def _stopped(task: ObservedTask, wanted: Fulfilment, ledger: OrderLedger) -> ObservedTask:
     if task.phase != "Cancelled" or wanted.want != "stop" or not wanted.reason:
         return task
-    return msgspec.structs.replace(task, reason=wanted.reason)
+    return msgspec.structs.replace(task, reason=judging.why_stopped(task, wanted, ledger))
 
 
-def ended_by_loss(live: LiveFulfilment, reason: str, *, cancelled: bool, epoch: int, now: str) -> Release:
-    """The target is lost: what was reported as ended stays so, the rest ends with the reason."""
+def ended_by_loss(
+    live: LiveFulfilment,
+    reason: str,
+    *,
+    cancelled: bool,
+    epoch: int,
+    now: str,
+    ledger: OrderLedger | None = None,
+) -> Release:
+    """The target is lost: what was reported as ended stays so, the rest ends with the reason.
+
+    Without the order's ledger the default policies decide.
+    """
     reported = {(task.job, task.index): task for task in live.observed.tasks} if live.observed else {}
     tasks = tuple(
         seen if (seen := reported.get((task.job, task.index))) is not None and seen.finished
         else ObservedTask(job=task.job, index=task.index, attempt=task.attempt, phase="Failed", reason=reason)
         for task in live.fulfilment.tasks
     )  # fmt: skip
-    return _release(live, tasks, cancelled=cancelled, epoch=epoch, now=now)
+    return _release(live, tasks, ledger, cancelled=cancelled, epoch=epoch, now=now)
 
 
 def _release(
-    live: LiveFulfilment, tasks: tuple[ObservedTask, ...], *, cancelled: bool, epoch: int, now: str
+    live: LiveFulfilment,
+    tasks: tuple[ObservedTask, ...],
+    ledger: OrderLedger | None,
+    *,
+    epoch: int,
+    now: str,
+    cancelled: bool = False,
 ) -> Release:
     fulfilment = live.fulfilment
+    target = fulfilment.target
     ended = Ended(
         id=fulfilment.id,
         order=fulfilment.order,
         target=fulfilment.target,
         epoch=epoch,
         cycle=fulfilment.cycle,
-        tasks=tuple(failure.end(task, cancelled=cancelled, finished=now) for task in tasks),
+        tasks=tuple(judging.end(task, ledger, target=target, now=now, cancelled=cancelled) for task in tasks),
         ended=now,
     )
     place = keys.desired(fulfilment.target, fulfilment.id)

@@ -121,7 +121,8 @@ class Targets:
                 live.observed, live.observed_revision = seen.sound(Observed), seen.revision
             ledger = self._ledgers.orders.get(fulfilment.order)
             cancelled = ledger is None or ledger.order.cancel
-            lost = release.ended_by_loss(live, "TargetLost", cancelled=cancelled, epoch=self._writer.epoch, now=now)
+            epoch = self._writer.epoch
+            lost = release.ended_by_loss(live, "TargetLost", cancelled=cancelled, epoch=epoch, now=now, ledger=ledger)
             items.append(lost.item)
             if len(items) == _LOST_AT_ONCE:
                 break

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from controlplane.cache.detour import STRAIGHT, Detour
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.engine.rules.book import Book
@@ -139,12 +140,9 @@ class Backlog:
         if following is not None:
             heapq.heappush(self._due, (following, identity))
         gang: Place | None = None
-        for position, resolved in enumerate(ledger.resolved.jobs):
-            ready = ledger.ready(resolved.job.name, moment)
-            if ready <= 0:
-                continue
+        for position, resolved, detour, ready in groups_of(ledger, moment):
             facts = self._book.facts(ledger.order, resolved.job)
-            signature = self._signature(ledger, resolved, facts)
+            signature = self._signature(ledger, resolved, facts, detour)
             priority = self._book.priority_of(facts, ledger.order.priority, now)
             place = (priority, ledger.order.owner, signature, identity if ledger.resolved.gang else "")
             if ledger.resolved.gang:
@@ -163,16 +161,32 @@ class Backlog:
             self._preempting.add(identity)
         self._places[identity] = places
 
-    def _signature(self, ledger: OrderLedger, resolved: ResolvedJob, facts: Facts) -> Signature:
+    def _signature(self, ledger: OrderLedger, resolved: ResolvedJob, facts: Facts, detour: Detour) -> Signature:
         order, job = ledger.order, resolved.job
         apart = order.id if job.spread == "order" else ""
-        key = (order.resolved_digest, job.name, order.target_policy, order.preempts, apart, facts)
+        more = tuple(resource.name for resource in order.resources if resource.unique) if order.resources else ()
+        key = (order.resolved_digest, job.name, order.target_policy, order.preempts, apart, facts, detour, more)
         found = self._signatures.get(key)
         if found is None:
             if len(self._signatures) > _MOST_SIGNATURES:
                 self._signatures.clear()
-            found = self._signatures[key] = signature_of(ledger, job, facts)
+            found = self._signatures[key] = signature_of(ledger, job, facts, detour)
         return found
+
+
+def groups_of(ledger: OrderLedger, moment: str) -> Iterator[tuple[int, ResolvedJob, Detour, int]]:
+    """What may be placed, by group: position, job, detour, number of tasks. Those that take a detour come last."""
+    apart: list[tuple[ResolvedJob, Detour, int]] = []
+    for position, resolved in enumerate(ledger.resolved.jobs):
+        name = resolved.job.name
+        ready = ledger.ready(name, moment)
+        if ready > 0 and ledger.jobs[name].detours:
+            (_, ready), *others = ledger.jobs[name].parts(moment)
+            apart.extend((resolved, detour, count) for detour, count in others)
+        if ready > 0:
+            yield position, resolved, STRAIGHT, ready
+    for position, (resolved, detour, count) in enumerate(apart, len(ledger.resolved.jobs)):
+        yield position, resolved, detour, count
 
 
 def _rank(ledger: OrderLedger, position: int) -> Rank:

@@ -12,6 +12,7 @@ from datetime import datetime
 
 import msgspec
 
+from controlplane.cache.detour import Detour
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.engine import reasons, sentences, words
@@ -24,7 +25,7 @@ from controlplane.engine.verdicts import FITS, codes_of
 from controlplane.engine.world import Lookout, World
 from controlplane.model import times
 from controlplane.model.explanation import Ahead, Explanation, GroupExplanation, TargetVerdict
-from controlplane.model.order import ResolvedJob
+from controlplane.model.job import Job
 
 _MOST_AHEAD = 20
 _PLENTY = 1 << 40
@@ -66,21 +67,21 @@ def survey(ledgers: Ledgers, now: datetime) -> tuple[Backlog, World]:
 
 
 def groups_of(room: Room, ledger: OrderLedger, now: str) -> list[GroupExplanation]:
-    """One for each job with waiting tasks."""
-    shown = reasons.of_jobs(room, ledger, now)
+    """One for each job with waiting tasks, and one for those of its tasks that may not go where they were."""
+    jobs = {resolved.job.name: resolved.job for resolved in ledger.resolved.jobs}
     return [
-        group_of(room, ledger, resolved, ledger.jobs[resolved.job.name].pending(), shown[resolved.job.name])
-        for resolved in ledger.resolved.jobs
-        if resolved.job.name in shown
+        group_of(room, ledger, jobs[name], detour, reason)
+        for (name, detour), reason in reasons.of_parts(room, ledger, now).items()
     ]
 
 
-def group_of(room: Room, ledger: OrderLedger, resolved: ResolvedJob, count: int, reason: str) -> GroupExplanation:
-    signature = signature_of(ledger, resolved.job, room.world.book.facts(ledger.order, resolved.job))
+def group_of(room: Room, ledger: OrderLedger, job: Job, detour: Detour, reason: str) -> GroupExplanation:
+    count = dict(ledger.jobs[job.name].parts())[detour]
+    signature = signature_of(ledger, job, room.world.book.facts(ledger.order, job), detour)
     verdicts = verdicts_of(room, signature)
     if reason == words.QUOTA:
         verdicts = tuple(_by_quota(verdict) if verdict.fits else verdict for verdict in verdicts)
-    return GroupExplanation(job=resolved.job.name, count=count, reason=reason, targets=verdicts)
+    return GroupExplanation(job=job.name, count=count, reason=reason, targets=verdicts)
 
 
 def verdicts_of(room: Room, signature: Signature) -> tuple[TargetVerdict, ...]:

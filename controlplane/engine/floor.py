@@ -72,7 +72,7 @@ class Floor:
     def _work_out(self, signature: Signature) -> Static:
         refusals: list[tuple[str, Mask]] = []
         if signature.policy != ANY:
-            refusals.append((words.TARGET_POLICY, ~self._named((signature.policy.removeprefix(STRICT),))))
+            refusals.append((words.TARGET_POLICY, ~self.named((signature.policy.removeprefix(STRICT),))))
         if signature.drivers:
             refusals.append((words.DRIVER, ~self._labelled("driver", signature.drivers, own=True)))
         if signature.region:
@@ -83,7 +83,7 @@ class Floor:
             rows = np.flatnonzero(~np.logical_or.reduce([mask for _, mask in refusals]))
         return Static(tuple(refusals), rows, self._soft(signature), self._tiers(signature))
 
-    def _named(self, names: tuple[str, ...]) -> Mask:
+    def named(self, names: tuple[str, ...]) -> Mask:
         mask = np.zeros(len(self.targets), dtype=bool)
         mask[[row for name in names if (row := self._rows.get(name)) is not None]] = True
         return mask
@@ -129,5 +129,5 @@ class Floor:
             return None
         tiers = np.full(len(self.targets), len(signature.prefer), dtype=np.int64)
         for tier in range(len(signature.prefer) - 1, -1, -1):
-            tiers[self._named(signature.prefer[tier])] = tier
+            tiers[self.named(signature.prefer[tier])] = tier
         return tiers

@@ -16,6 +16,7 @@ from controlplane.cache.target_ledger import kind_of
 from controlplane.engine import reserving
 from controlplane.engine.decide import Decision, Placement, decide
 from controlplane.engine.service import Group, Queue
+from controlplane.engine.signature import Signature
 from controlplane.engine.world import TargetRow, World
 from controlplane.model import times
 from controlplane.model.explanation import PlannedPlacement
@@ -72,20 +73,21 @@ class Forecast:
 
     def _settle(self, decision: Decision) -> None:
         """What was placed runs from now on and waits no more."""
-        taken: Counter[tuple[str, str]] = Counter()
+        taken: Counter[tuple[str, str, Signature]] = Counter()
         rows = {row.name: row for row in self._world.targets}
         held = dict(self._world.held)
         for placement in decision.placements:
-            taken[placement.order, placement.job] += placement.count
+            taken[placement.order, placement.job, placement.signature] += placement.count
             made = [self._fulfilment(placement, at) for at in range(placement.count)]
             rows[placement.target] = _with(rows[placement.target], made)
             for one in made:
                 held.update((name, _claim(one, name)) for name in one.holds)
         for line in self._waiting:
+            parts = line.queue.parts or [line.queue.signature] * len(line.groups)
             line.groups = [
                 replace(group, count=left)
-                for group in line.groups
-                if (left := group.count - taken[group.order, group.job]) > 0
+                for group, signature in zip(line.groups, parts, strict=False)
+                if (left := group.count - taken[group.order, group.job, signature]) > 0
             ]
         self._world = replace(self._world, targets=tuple(rows.values()), held=held)
 
@@ -100,7 +102,7 @@ class Forecast:
             order=placement.order,
             target=placement.target,
             tasks=(TaskRef(job=placement.job, index=at, attempt=1),),
-            jobs={placement.job: TaskSpec(time_limit=signature.time_limit)},
+            jobs={placement.job: TaskSpec(time_limit=self._time_limit(placement))},
             requests=dict(signature.requests),
             holds=signature.unique,
             traits=Traits(
@@ -111,6 +113,12 @@ class Forecast:
             ),
             created=times.show(self._world.now),
         )
+
+    def _time_limit(self, placement: Placement) -> Number | None:
+        if placement.signature.time_limit is not None:
+            return placement.signature.time_limit
+        row = self._world.floor.row(placement.target)
+        return self._world.targets[row].default_time_limit if row is not None else None
 
     def _pass_time(self) -> bool:
         """Lets the next that ends end, and all that end with it; False when nothing is sure to."""

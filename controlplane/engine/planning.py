@@ -93,4 +93,5 @@ def _empty(target: Target) -> TargetRow:
         free=capacity,
         slots=target.max_fulfilments,
         windows=target.windows,
+        default_time_limit=target.default_time_limit,
     )

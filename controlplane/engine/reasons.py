@@ -4,47 +4,55 @@ from __future__ import annotations
 
 from collections import Counter
 
-from controlplane.cache.ledger import ORPHAN, OrderLedger
+from controlplane.cache.detour import Detour
+from controlplane.cache.job_ledger import ORPHAN
+from controlplane.cache.ledger import OrderLedger
 from controlplane.engine import words
 from controlplane.engine.room import Room
 from controlplane.engine.signature import Signature, signature_of
 from controlplane.engine.verdicts import reason_of
-from controlplane.model.order import Reason
+from controlplane.model.order import Reason, ResolvedJob
 
 Judged = dict[tuple[Signature, str], str]
+# Tasks of one job that may go to the same targets.
+Part = tuple[str, Detour]
 
 
 def of_order(room: Room, ledger: OrderLedger, now: str, judged: Judged | None = None) -> tuple[Reason, ...]:
     """`judged` keeps verdicts on this very room, for who asks about many orders."""
     counted: Counter[str] = Counter()
     counted[words.LOST] = sum(job.counts[ORPHAN] for job in ledger.jobs.values())
-    for name, why in of_jobs(room, ledger, now, judged).items():
+    for (name, detour), why in of_parts(room, ledger, now, judged).items():
         job = ledger.jobs[name]
-        backing_off = job.pending() - job.ready(now) if why not in _OF_THE_ORDER else 0
+        pending = dict(job.parts())[detour]
+        backing_off = pending - dict(job.parts(now)).get(detour, 0) if why not in _OF_THE_ORDER else 0
         counted[words.BACKING_OFF] += backing_off
-        counted[why] += job.pending() - backing_off
+        counted[why] += pending - backing_off
     return tuple(Reason(reason=reason, count=count) for reason, count in sorted(counted.items()) if count)
 
 
-def of_jobs(room: Room, ledger: OrderLedger, now: str, judged: Judged | None = None) -> dict[str, str]:
-    """Why tasks wait that could be placed as far as their own times go, for each job that has any pending."""
+def of_parts(room: Room, ledger: OrderLedger, now: str, judged: Judged | None = None) -> dict[Part, str]:
+    """Why tasks wait that could be placed as far as their own times go, for each part of a job with any pending."""
     judged = {} if judged is None else judged
-    found: dict[str, str] = {}
+    found: dict[Part, str] = {}
     for resolved in ledger.resolved.jobs:
         name = resolved.job.name
-        if ledger.order.cancel or not ledger.jobs[name].pending() or ledger.blocked(name):
+        if ledger.ending or not ledger.jobs[name].pending() or ledger.blocked(name):
             continue
         why = of_the_order(ledger, name, now)
-        if why is None:
-            signature = signature_of(ledger, resolved.job, room.world.book.facts(ledger.order, resolved.job))
-            key = (signature, ledger.order.owner)
-            if key not in judged:
-                judged[key] = reason_of(room, signature, ledger.order.owner)
-            why = judged[key]
-            if why == words.QUEUED and ledger.resolved.gang:
-                why = words.GANG
-        found[name] = why
+        for detour, count in ledger.jobs[name].parts():
+            if count:
+                found[name, detour] = why or _of_the_targets(room, ledger, resolved, detour, judged)
     return found
+
+
+def _of_the_targets(room: Room, ledger: OrderLedger, resolved: ResolvedJob, detour: Detour, judged: Judged) -> str:
+    signature = signature_of(ledger, resolved.job, room.world.book.facts(ledger.order, resolved.job), detour)
+    key = (signature, ledger.order.owner)
+    if key not in judged:
+        judged[key] = reason_of(room, signature, ledger.order.owner)
+    why = judged[key]
+    return words.GANG if why == words.QUEUED and ledger.resolved.gang else why
 
 
 def of_the_order(ledger: OrderLedger, name: str, now: str) -> str | None:

@@ -87,6 +87,8 @@ class Room:
         yield from ((words.RULE_REQUIRES, ~mask) for mask in ruling.required.values())
         yield words.NOT_READY, ~self.ready
         yield words.WINDOW, ~self.opened
+        if signature.detour.avoid:
+            yield words.AVOIDED, self._avoided(signature)
         yield from self.neighbours.refusals(signature)
         if signature.spread:
             yield words.SPREAD, self._together(signature)
@@ -131,6 +133,8 @@ class Room:
                 rows = rows[~mask[rows]]
         if signature.spread:
             rows = rows[~self._together(signature)[rows]]
+        if signature.detour.avoid:
+            rows = rows[~self._avoided(signature)[rows]]
         return rows
 
     def open_rows(self, signature: Signature) -> tuple[Rows, Counts]:
@@ -212,6 +216,15 @@ class Room:
         taken = (self.floor.row(name) for name in self._apart.get(signature.spread, ()))
         mask[[row for row in taken if row is not None]] = True
         return mask
+
+    def _avoided(self, signature: Signature) -> Mask:
+        """Targets that such a task left, as long as another that may have it takes work: else it has no choice."""
+        mask = self.floor.named(signature.detour.avoid)
+        rows = self.floor.static(signature).rows
+        ruling = self.ruling(signature)
+        for refused in (*ruling.forbidden.values(), *(~required for required in ruling.required.values())):
+            rows = rows[~refused[rows]]
+        return mask if (self._takes[rows] & ~mask[rows]).any() else np.zeros_like(mask)
 
     def _kept_from(self, signature: Signature, rows: Rows) -> Mask:
         """Targets whose room is kept for somebody, unless such a task is sure to end before it is needed.

@@ -136,6 +136,10 @@ def _window(room: Room, _: Signature, target: TargetRow, __: int) -> tuple[str, 
     return f"is closed until {times.show(opening)}" if opening is not None else "is never open", opening is not None
 
 
+def _avoided(_: Room, __: Signature, ___: TargetRow, ____: int) -> tuple[str, bool]:
+    return "is where it was before and is not to go again, as long as another target may have it", True
+
+
 def _affinity(_: Room, signature: Signature, __: TargetRow, ___: int) -> tuple[str, bool]:
     return f"runs no job with {_listed(map(_selector, signature.affinity))}, beside which it must be", True
 
@@ -175,6 +179,7 @@ _WHY = {
     words.RULE_REQUIRES: _required,
     words.NOT_READY: _not_ready,
     words.WINDOW: _window,
+    words.AVOIDED: _avoided,
     words.AFFINITY: _affinity,
     words.ANTI_AFFINITY: _anti_affinity,
     words.SPREAD: _spread,

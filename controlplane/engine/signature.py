@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from controlplane.cache.detour import STRAIGHT, Detour
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.target_ledger import PLAIN, Kind
 from controlplane.engine.rules.facts import NO_FACTS, Facts
@@ -38,6 +39,7 @@ class Signature:
     preempts: bool = False
     time_limit: Number | None = None
     facts: Facts = NO_FACTS
+    detour: Detour = STRAIGHT
     # All that the floor is asked about it; most signatures differ in something else.
     grounds: tuple[object, ...] = field(init=False, repr=False, default=())
     # What it really asks for: a request of nothing asks for nothing.
@@ -48,7 +50,7 @@ class Signature:
     def __post_init__(self) -> None:
         key = tuple(getattr(self, name) for name in _FIELDS)
         object.__setattr__(self, "_key", key)
-        grounds = (self.policy, self.drivers, self.region, self.hard, self.soft, self.prefer)
+        grounds = (self.policy, self.drivers, self.region, self.hard, self.soft, self.prefer, self.detour)
         object.__setattr__(self, "grounds", grounds)
         object.__setattr__(self, "needs", tuple((name, amount) for name, amount in self.requests if amount > 0))
         object.__setattr__(self, "_hash", hash(key))
@@ -68,15 +70,19 @@ class Signature:
 _FIELDS = tuple(found.name for found in fields(Signature) if found.init)
 
 
-def signature_of(ledger: OrderLedger, job: Job, facts: Facts = NO_FACTS) -> Signature:
-    """What decides where tasks of this job of this order may go; the order's policy overrides the job's."""
+def signature_of(ledger: OrderLedger, job: Job, facts: Facts = NO_FACTS, detour: Detour = STRAIGHT) -> Signature:
+    """What decides where tasks of this job of this order may go; the order's policy overrides the job's.
+
+    A task that its user sends to a target goes there, whatever else the policies say.
+    """
     unique = {resource.name for resource in ledger.resolved.resources if resource.unique}
+    of_order = [resource.name for resource in ledger.order.resources if resource.unique]
     constraints = job.constraints or _NO_CONSTRAINTS
     return Signature(
         requests=tuple(sorted((job.requests or {}).items())),
-        policy=ledger.order.target_policy or job.target_policy or ANY,
+        policy=f"{STRICT}{detour.to}" if detour.to else ledger.order.target_policy or job.target_policy or ANY,
         drivers=tuple(sorted(job.drivers)),
-        unique=tuple(sorted(name for name in job.resources if name in unique)),
+        unique=tuple(sorted({*(name for name in job.resources if name in unique), *of_order})),
         region=job.region,
         hard=constraints.hard,
         soft=constraints.soft,
@@ -89,4 +95,5 @@ def signature_of(ledger: OrderLedger, job: Job, facts: Facts = NO_FACTS) -> Sign
         preempts=ledger.order.preempts,
         time_limit=job.time_limit,
         facts=facts,
+        detour=detour,
     )

@@ -11,6 +11,7 @@ RULE_FORBIDS = "RuleForbids"
 RULE_REQUIRES = "RuleRequires"
 NOT_READY = "TargetNotReady"
 WINDOW = "WindowClosed"
+AVOIDED = "AvoidedTarget"
 AFFINITY = "Affinity"
 ANTI_AFFINITY = "AntiAffinity"
 SPREAD = "Spread"
@@ -40,6 +41,7 @@ FILTERS = (
     RULE_REQUIRES,
     NOT_READY,
     WINDOW,
+    AVOIDED,
     AFFINITY,
     ANTI_AFFINITY,
     EXCLUSIVE,

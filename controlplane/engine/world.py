@@ -46,6 +46,7 @@ class TargetRow:
     kinds: Mapping[Kind, int] = field(default_factory=dict)
     live: Map[str, Fulfilment] = _NO_LIVE
     failures: Map[str, str] = field(default_factory=Map)
+    default_time_limit: Number | None = None
 
     @property
     def name(self) -> str:
@@ -151,6 +152,7 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
         kinds=dict(ledger.kinds),
         live=ledger.fulfilments,
         failures=ledger.failures,
+        default_time_limit=target.default_time_limit,
     )
 
 

@@ -86,7 +86,11 @@ class Observed(Object, tag="Observed", frozen=True, kw_only=True):
 
 
 class EndedTask(Part, frozen=True, kw_only=True):
-    """How one attempt ended and what the policy decided: done, retry, fail or cancel."""
+    """How one attempt ended and what was decided: done, ignore, retry, move, hold, fail, fail_order or cancel.
+
+    `policy` names the policy that decided, `why` says it for a person; `avoid` are targets where the next attempt does
+    not go.
+    """
 
     job: str
     index: int
@@ -101,6 +105,9 @@ class EndedTask(Part, frozen=True, kw_only=True):
     started: str = ""
     finished: str = ""
     not_before: str | None = None
+    policy: str = ""
+    why: str = ""
+    avoid: tuple[str, ...] = ()
 
 
 class Ended(Object, tag="Ended", frozen=True, kw_only=True):

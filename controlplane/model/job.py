@@ -21,15 +21,21 @@ class Constraints(Part, frozen=True, kw_only=True):
 
 
 class FailureMatch(Part, frozen=True, kw_only=True):
+    """Each list that is not empty must hold what was observed; `attempts` are numbers, from 1 on."""
+
     exit_codes: tuple[int, ...] = ()
     reasons: tuple[str, ...] = ()
+    attempts: tuple[int, ...] = ()
 
 
 class FailurePolicy(Part, frozen=True, kw_only=True):
+    """`limit`, `backoff`, `backoff_cap` (seconds) and `elsewhere` belong to the action retry."""
+
     on: FailureMatch | None = None
     action: str = "fail"
     limit: int | None = None
     backoff: Number | None = None
+    backoff_cap: Number | None = None
     elsewhere: bool = False
 
 

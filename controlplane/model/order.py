@@ -49,11 +49,37 @@ class OrderRequest(Object, tag="Order", frozen=True, kw_only=True):
     failure_policies: tuple[FailurePolicy, ...] = ()
 
 
+class TaskSelection(Part, frozen=True, kw_only=True):
+    """Tasks of one job: the one with the index, all of them without."""
+
+    job: str
+    index: int | None = None
+
+
+class Move(Part, frozen=True, kw_only=True):
+    """The attempt is to end where it is; the next one avoids that target, and goes to `to` if that is said."""
+
+    job: str
+    index: int
+    attempt: int
+    to: str = ""
+
+
+class Release(Part, frozen=True, kw_only=True):
+    """Tasks that were held up to that revision may go on: one, those of a job, or, without a job, all of the order."""
+
+    until: int
+    job: str = ""
+    index: int | None = None
+
+
 class Order(Object, tag="Order", frozen=True, kw_only=True):
     """An order as stored. `packet` is the packet's name, empty for an inline one without a name.
 
     `resolved_digest` names the content of `resolved`; `digest` is that of the request as sent, by which a repeated
-    submit is told from another order with the same identity. `cancel` and `paused` are wishes of the user.
+    submit is told from another order with the same identity. `cancel` and `paused` are wishes of the user, and so are
+    `cancel_tasks`, `moves` and `releases`. `resources` are copies of what tasks that are not placed yet get beside what
+    their packet and jobs name.
     """
 
     id: str
@@ -71,6 +97,10 @@ class Order(Object, tag="Order", frozen=True, kw_only=True):
     failure_policies: tuple[FailurePolicy, ...] = ()
     cancel: bool = False
     paused: bool = False
+    resources: tuple[Resource, ...] = ()
+    cancel_tasks: tuple[TaskSelection, ...] = ()
+    moves: tuple[Move, ...] = ()
+    releases: tuple[Release, ...] = ()
     tasks_total: int
     digest: str
     resolved_digest: str
@@ -95,7 +125,11 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrderStatus(Object, tag="OrderStatus", frozen=True, kw_only=True):
-    """The folded progress of one order (the order fulfilment), written by the leader."""
+    """The folded progress of one order (the order fulfilment), written by the leader.
+
+    `answered` is the revision of the order that this takes account of. `expired` are jobs whose waiting tasks failed,
+    since they could not make the deadline any more.
+    """
 
     order: str
     epoch: int
@@ -104,3 +138,5 @@ class OrderStatus(Object, tag="OrderStatus", frozen=True, kw_only=True):
     percent: int | None = None
     started: str | None = None
     finished: str | None = None
+    answered: int = 0
+    expired: tuple[str, ...] = ()

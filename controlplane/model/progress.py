@@ -6,13 +6,18 @@ from controlplane.model.lifecycle import OrderPhase
 from controlplane.model.order import Counts
 
 
-def phase_of(counts: Counts, *, cancel: bool, paused: bool, began: bool) -> OrderPhase:
-    """`began`: something was placed at least once. A final phase needs every task to have ended."""
+def phase_of(counts: Counts, *, cancel: bool, paused: bool, began: bool, excused: int = 0) -> OrderPhase:
+    """`began`: something was placed at least once. A final phase needs every task to have ended.
+
+    `excused`: tasks that the user cancelled one by one; they do not fail the order.
+    """
     if counts.pending + counts.placed + counts.running + counts.held == 0:
         if counts.cancelled and cancel:
             return OrderPhase.CANCELLED
-        if counts.failed or counts.cancelled:
+        if counts.failed or counts.cancelled > excused:
             return OrderPhase.FAILED
+        if counts.cancelled and not counts.succeeded:
+            return OrderPhase.CANCELLED
         return OrderPhase.SUCCEEDED
     if paused:
         return OrderPhase.PAUSED

@@ -20,6 +20,7 @@ class Target(Named, tag="Target", frozen=True, kw_only=True):
     region: str = ""
     capacity: dict[str, Number] | None = None
     max_fulfilments: int | None = None
+    default_time_limit: Number | None = None
     windows: tuple[Window, ...] = ()
     kubeconfig_secret: str = ""
     cordoned: bool = False

@@ -12,6 +12,7 @@ from itertools import groupby, islice
 
 import msgspec
 
+from controlplane.cache.detour import Detour
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.engine import preempting
@@ -20,14 +21,16 @@ from controlplane.engine.preempting import Eviction
 from controlplane.engine.signature import Signature
 from controlplane.model.fulfilment import Claim, Fulfilment, TaskRef, TaskSpec, Traits
 from controlplane.model.job import Job
+from controlplane.model.quantity import Number
+from controlplane.model.target import Target
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Compare, Item, Operation, absent, mod_is, put
 
 _PUTS_AN_ITEM = 25
 _BYTES_AN_ITEM = 256 << 10
 _NO_TRAITS = Traits()
-# Per (order, job) what is to be placed, as (index, attempt).
-Tasks = dict[tuple[str, str], Iterator[tuple[int, int]]]
+# Per (order, job) and where they may not go, what is to be placed, as (index, attempt).
+Tasks = dict[tuple[str, str, Detour], Iterator[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +46,18 @@ class Binder:
     def __init__(self, ledgers: Ledgers, make_identity: Callable[[], str]) -> None:
         self._ledgers = ledgers
         self._make_identity = make_identity
-        self._specs: dict[tuple[str, str], TaskSpec] = {}
+        self._specs: dict[tuple[object, ...], TaskSpec] = {}
         self._traits: dict[Signature, Traits | None] = {}
+        # As they are while a cycle is bound.
+        self._limits: dict[str, Number | None] = {}
 
     def items(self, placements: Sequence[Placement], stamp: Stamp) -> Iterator[Item]:
         """Items that may be committed independently of each other: a gang in one, claims one fulfilment each."""
+        self._limits.clear()
         plain: list[Operation] = []
         size = 0
         tasks = self._tasks(placements, stamp.now)
-        ledgers = {order: self._ledgers.orders[order] for order, _ in tasks}
+        ledgers = {order: self._ledgers.orders[order] for order, _, _ in tasks}
         for gang, some in groupby(placements, key=lambda placement: placement.order if placement.gang else ""):
             bound = (
                 found
@@ -88,7 +94,8 @@ class Binder:
     def _bind(
         self, ledger: OrderLedger, placement: Placement, tasks: Tasks, stamp: Stamp
     ) -> Iterator[tuple[Fulfilment, Operation]]:
-        for index, attempt in islice(tasks[placement.order, placement.job], placement.count):
+        key = (placement.order, placement.job, placement.signature.detour)
+        for index, attempt in islice(tasks[key], placement.count):
             task = TaskRef(job=placement.job, index=index, attempt=attempt)
             fulfilment = self._fulfilment(ledger, placement, task, stamp)
             yield fulfilment, put(keys.desired(fulfilment.target, fulfilment.id), codec.encode(fulfilment))
@@ -98,12 +105,12 @@ class Binder:
 
         An order that went while it was decided about has none.
         """
-        wanted: Counter[tuple[str, str]] = Counter()
+        wanted: Counter[tuple[str, str, Detour]] = Counter()
         for placement in placements:
-            wanted[placement.order, placement.job] += placement.count
+            wanted[placement.order, placement.job, placement.signature.detour] += placement.count
         return {
-            (order, job): iter(self._ledgers.orders[order].jobs[job].take(count, now))
-            for (order, job), count in wanted.items()
+            (order, job, detour): iter(self._ledgers.orders[order].jobs[job].take(count, now, detour))
+            for (order, job, detour), count in wanted.items()
             if order in self._ledgers.orders
         }
 
@@ -115,7 +122,7 @@ class Binder:
             order=placement.order,
             target=placement.target,
             tasks=(task,),
-            jobs={placement.job: self._spec(ledger, placement.job)},
+            jobs={placement.job: self._spec(ledger, placement.job, placement.target)},
             requests=dict(placement.signature.requests),
             holds=placement.signature.unique,
             owner=ledger.order.owner,
@@ -138,8 +145,23 @@ class Binder:
             self._traits[signature] = traits if traits != _NO_TRAITS else None
         return self._traits[signature]
 
-    def _spec(self, ledger: OrderLedger, name: str) -> TaskSpec:
-        key = (ledger.order.resolved_digest, name)
+    def _spec(self, ledger: OrderLedger, name: str, target: str) -> TaskSpec:
+        order = ledger.order
+        more = tuple((resource.name, resource.key, resource.value) for resource in order.resources)
+        found = self._known_spec(ledger, name, (order.resolved_digest, name, *more))
+        if found.time_limit is None and (limit := self._default_limit(target)) is not None:
+            return msgspec.structs.replace(found, time_limit=limit)
+        return found
+
+    def _default_limit(self, target: str) -> Number | None:
+        """Of jobs that have none, on this target."""
+        if target not in self._limits:
+            entry = self._ledgers.cache.snapshot.get("config/targets", target)
+            found = entry.sound(Target) if entry is not None else None
+            self._limits[target] = found.default_time_limit if found is not None else None
+        return self._limits[target]
+
+    def _known_spec(self, ledger: OrderLedger, name: str, key: tuple[object, ...]) -> TaskSpec:
         found = self._specs.get(key)
         if found is None:
             if len(self._specs) > 10_000:
@@ -150,9 +172,10 @@ class Binder:
 
 
 def spec_of(ledger: OrderLedger, job: Job) -> TaskSpec:
-    """What a joblet needs to run the job: its env, and over it the resources that it names."""
+    """What a joblet needs to run the job: its env, over it the resources that it names, over all those of the order."""
     resources = {resource.name: resource for resource in ledger.resolved.resources}
     handed = {resources[name].key: resources[name].value for name in job.resources if name in resources}
+    handed |= {resource.key: resource.value for resource in ledger.order.resources}
     return TaskSpec(
         command=job.command,
         image=job.image,

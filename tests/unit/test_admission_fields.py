@@ -55,6 +55,14 @@ def with_policy(**fields: Any) -> Job:
     return a_job(failure_policies=(FailurePolicy(**fields),))
 
 
+def with_policies(*policies: FailurePolicy) -> Job:
+    return a_job(failure_policies=policies)
+
+
+def matching(**fields: Any) -> FailurePolicy:
+    return FailurePolicy(on=FailureMatch(**fields))
+
+
 def a_packet(*parts: PacketJob, **fields: Any) -> Packet:
     return Packet(name="p", jobs=parts or (PacketJob(job="render"),), **fields)
 
@@ -129,8 +137,29 @@ BAD: list[tuple[Named, type[Refused], str]] = [
     (with_policy(action="shrug"), Invalid, "failure_policies[0].action"),
     (with_policy(action="retry", limit=-1), Invalid, "failure_policies[0].limit"),
     (with_policy(action="retry", backoff=-1), Invalid, "failure_policies[0].backoff"),
+    (with_policy(action="retry", limit=1001), Invalid, "failure_policies[0].limit"),
+    (with_policy(action="retry", backoff=math.nan), Invalid, "failure_policies[0].backoff"),
+    (with_policy(action="retry", backoff=9, backoff_cap=8), Invalid, "failure_policies[0].backoff_cap"),
+    (with_policy(action="fail", limit=1), Invalid, "failure_policies[0].limit"),
+    (with_policy(action="hold", backoff=1), Invalid, "failure_policies[0].backoff"),
+    (with_policy(action="ignore", backoff_cap=1), Invalid, "failure_policies[0].backoff_cap"),
+    (with_policy(action="fail_order", elsewhere=True), Invalid, "failure_policies[0].elsewhere"),
     (with_policy(on=FailureMatch(exit_codes=(300,))), Invalid, "failure_policies[0].on.exit_codes[0]"),
+    (with_policy(on=FailureMatch(exit_codes=(1, 0))), Invalid, "failure_policies[0].on.exit_codes[1]"),
     (with_policy(on=FailureMatch(reasons=("",))), Invalid, "failure_policies[0].on.reasons[0]"),
+    (with_policy(on=FailureMatch(reasons=("Lost", "Tired"))), Invalid, "failure_policies[0].on.reasons[1]"),
+    (with_policy(on=FailureMatch(attempts=(0,))), Invalid, "failure_policies[0].on.attempts[0]"),
+    (with_policies(FailurePolicy(), matching(exit_codes=(1,))), Invalid, "failure_policies[1].on"),
+    (
+        with_policies(matching(reasons=("Lost", "Failed")), matching(reasons=("Lost",))),
+        Invalid,
+        "failure_policies[1].on",
+    ),
+    (
+        with_policies(matching(exit_codes=(1, 2)), matching(attempts=(2,)), matching(exit_codes=(2,), attempts=(1,))),
+        Invalid,
+        "failure_policies[2].on",
+    ),
     (a_job(work=-1), Invalid, "work"),
     (a_job(min_chunk=0), Invalid, "min_chunk"),
     (a_job(max_chunks=0), Invalid, "max_chunks"),
@@ -202,7 +231,11 @@ GOOD: list[Named] = [
     a_job(requests={"cpu": 0, "some.odd/thing": 2.5}, time_limit=0.5, target_policy="strict:here"),
     constrained(label="zone", op="Gt", values=("-2.5",)),
     a_job(constraints=Constraints(soft=(Constraint(label="a", op="In", values=("b",), weight=50),))),
-    with_policy(on=FailureMatch(exit_codes=(0, 255), reasons=("TargetLost",)), action="fail-order", limit=0, backoff=0),
+    with_policy(on=FailureMatch(exit_codes=(1, 255), reasons=("Failed",), attempts=(1, 9)), action="fail_order"),
+    with_policy(action="retry", limit=0, backoff=0, backoff_cap=0, elsewhere=True),
+    with_policies(matching(reasons=("Lost",)), matching(exit_codes=(1,)), matching(attempts=(1,)), FailurePolicy()),
+    with_policies(matching(exit_codes=(1,), attempts=(1,)), matching(exit_codes=(1,)), matching(exit_codes=(2, 1))),
+    a_target(default_time_limit=60),
     a_packet(PacketJob(job="render"), PacketJob(job=Job(), after=("render",)), resources=("scene",), gang=True, pack=5),
     Resource(name="r", key="_A1", value="", unique=True),
     a_target(capacity={"cpu": 4}, max_fulfilments=1, driver="simulated"),

@@ -12,7 +12,6 @@ from controlplane.apiserver.admission import named, order, warnings
 from controlplane.apiserver.admission.catalogue import Overlay
 from controlplane.apiserver.admission.named import Stamp
 from controlplane.apiserver.admission.resolve import Resolution, resolve
-from controlplane.apiserver.admission.warnings import Warning
 from controlplane.model.errors import Invalid, LimitExceeded, NotFound
 from controlplane.model.job import Constraint, Constraints, FailurePolicy, Job
 from controlplane.model.object import Named
@@ -169,18 +168,11 @@ def test_fields_without_effect_warn_and_their_defaults_do_not() -> None:
     )  # fmt: skip
     packet = Packet(jobs=(PacketJob(job=job, after=("x",)),), gang=True, pack=2)
     found = {warning.field for warning in warnings.of(OrderRequest(packet=packet, orchestration="pull"))}
-    assert found == {
-        "orchestration", "packet.pack", "packet.jobs[0].job.failure_policies", "packet.jobs[0].job.work",
-    }  # fmt: skip
+    assert found == {"orchestration", "packet.pack", "packet.jobs[0].job.work"}
     quiet = Packet(jobs=(PacketJob(job=Job(spread="none", work=0, time_limit=5, drivers=("process",))),), pack=1)
     assert not warnings.of(OrderRequest(packet=quiet, orchestration="push", priority=9, target_policy="any"))
     assert [warning.field for warning in warnings.of(Target(drain=True, cordoned=True, max_fulfilments=3))] == ["drain"]
     assert [warning.field for warning in warnings.of(ScalePolicy(), "objects[1]")] == ["objects[1].kind"]
-
-
-def test_a_deadline_warns_that_nothing_is_failed_then() -> None:
-    (found,) = warnings.of(OrderRequest(packet="p", deadline=5, not_before="2026-12-01T00:00:00Z", preempts=True))
-    assert found == Warning("deadline", warnings.DEADLINE)
 
 
 def test_a_quantity_that_is_none_is_refused_inside_an_order() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from controlplane.cache.ledger import ORPHAN
+from controlplane.cache.job_ledger import ORPHAN
 from controlplane.engine import reasons, words
 from controlplane.engine.decide import decide
 from controlplane.engine.explaining import explain, survey

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controlplane.controller_manager import orders
+from controlplane.controller_manager import folding, orders
 from controlplane.model.fulfilment import Ended, Fulfilment
 from controlplane.model.order import Counts, OrderStatus
 from controlplane.store import codec, keys, transaction
@@ -24,6 +24,13 @@ class Stage:
         builder = a_fulfilment(self.order.id).task(index, attempt=attempt).holding(*holds)
         self.told.write({keys.desired("t1", builder.identity): builder.build()})
         return builder
+
+    def retried(self, index: int, times: int, reason: str) -> None:
+        """So many attempts ended before, and were tried again."""
+        for attempt in range(1, times + 1):
+            one = self.placed(index, attempt=attempt)
+            ended = one.ended("retry", reason=reason)
+            self.told.write({keys.desired("t1", one.identity): None, keys.ended(self.order.id, one.identity): ended})
 
     def reported(self, builder: FulfilmentBuilder, phase: str, *, reason: str = "") -> int:
         self.told.write({keys.observed("t1", builder.identity): builder.observed(phase, reason=reason)})
@@ -45,7 +52,7 @@ class Stage:
             self.told.write({**puts, **dict.fromkeys(deletes)})
 
     def fold(self, before: OrderStatus | None = None) -> OrderStatus | None:
-        return orders.fold(self.told.ledgers.orders[self.order.id], epoch=7, now=NOW, before=before)
+        return folding.fold(self.told.ledgers.orders[self.order.id], epoch=7, now=NOW, before=before)
 
 
 def writes(item: Item) -> tuple[dict[str, bytes], set[str]]:
@@ -80,6 +87,7 @@ def test_a_reported_end_is_released_with_all_of_its_keys_in_one_item() -> None:
 )
 def test_the_end_carries_the_decision(phase: str, reason: str, attempt: int, decision: str) -> None:
     stage = Stage(an_order().jobs(cpu=1))
+    stage.retried(0, attempt - 1, "Lost")
     one = stage.placed(0, attempt=attempt)
     stage.reported(one, phase, reason=reason)
     (item,) = stage.plan()
@@ -102,6 +110,7 @@ def test_what_was_stopped_ends_for_the_reason_that_the_stop_gave(
     phase: str, reported: str, attempt: int, decision: str, reason: str
 ) -> None:
     stage = Stage(an_order().jobs(cpu=1))
+    stage.retried(0, attempt - 1, "Preempted")
     one = stage.placed(0, attempt=attempt)
     wanted = msgspec.structs.replace(one.build(), want="stop", reason="Preempted")
     stage.told.write({keys.desired("t1", one.identity): wanted})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from controlplane.apiserver.views import tasks
-from controlplane.controller_manager import orders
+from controlplane.cache.detour import STRAIGHT
+from controlplane.controller_manager import folding
 from controlplane.model.order import Order, OrderStatus
 from controlplane.store import keys
 from tests.builders import NOW, OrderBuilder, a_fulfilment, an_order
@@ -32,12 +33,12 @@ def run(told: Told, order: Order, index: int, decision: str) -> None:
 
 async def shown(told: Told, order: Order) -> list[tuple[str, str, str]]:
     snapshot = told.picture.snapshot
-    page = await tasks.page(told.ledgers, snapshot, order, start=0, limit=100, waits={"job-0": "Queued"})
+    page = await tasks.page(told.ledgers, snapshot, order, start=0, limit=100, waits={("job-0", STRAIGHT): "Queued"})
     return [(task.job, task.phase, task.reason) for task in page.tasks]
 
 
 def folded(told: Told, order: Order) -> OrderStatus:
-    status = orders.fold(told.ledgers.orders[order.id], epoch=7, now=NOW, before=None)
+    status = folding.fold(told.ledgers.orders[order.id], epoch=7, now=NOW, before=None)
     assert status is not None
     return status
 

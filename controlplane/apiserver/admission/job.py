@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission import catalogue, contradictions, fields
+from controlplane.apiserver.admission import catalogue, contradictions, failure_policies, fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
 from controlplane.model.errors import Invalid, LimitExceeded
-from controlplane.model.job import Constraint, FailurePolicy, Job
+from controlplane.model.job import Constraint, Job
 from controlplane.model.selectors import OPERATORS
 
 MAX_ARGUMENTS = 1000
@@ -18,7 +18,6 @@ MAX_COMMAND = 64 * 1024
 MAX_ENV = 500
 MAX_UNIQUE = 16
 MAX_RULES = 64
-ACTIONS = ("retry", "ignore", "fail", "fail-order", "hold")
 SPREADS = ("none", "order")
 
 
@@ -27,7 +26,7 @@ def admit(job: Job, known: Catalogue, path: str = "") -> Job:
     _what_to_run(job, path)
     _where_to_run(job, known, path)
     contradictions.in_job(job, path)
-    failure_policies(job.failure_policies, at(path, "failure_policies"))
+    failure_policies.check(job.failure_policies, at(path, "failure_policies"))
     _work(job, path)
     fields.names(job.resources, at(path, "resources"))
     resources = [
@@ -50,24 +49,6 @@ def policy(value: str | None, known: Catalogue, field: str) -> None:
     target = fields.target_of(value, field) if value is not None else None
     if target is not None:
         catalogue.target(known, target, field)
-
-
-def failure_policies(policies: Sequence[FailurePolicy], field: str) -> None:
-    _few(policies, field)
-    for position, found in enumerate(policies):
-        here = f"{field}[{position}]"
-        fields.one_of(found.action, ACTIONS, f"{here}.action")
-        if found.limit is not None:
-            fields.at_least(found.limit, 0, f"{here}.limit")
-        if found.backoff is not None:
-            fields.number(found.backoff, f"{here}.backoff", least=0, most=86400 * 365)
-        if found.on is not None:
-            _few(found.on.exit_codes, f"{here}.on.exit_codes")
-            for index, code in enumerate(found.on.exit_codes):
-                fields.number(code, f"{here}.on.exit_codes[{index}]", least=0, most=255)
-            _few(found.on.reasons, f"{here}.on.reasons")
-            for index, reason in enumerate(found.on.reasons):
-                fields.label(reason, f"{here}.on.reasons[{index}]")
 
 
 def _what_to_run(job: Job, path: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.apiserver.admission import fields, gang
+from controlplane.apiserver.admission import failure_policies, fields, gang
 from controlplane.apiserver.admission import job as jobs
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.resolve import FIELD, Resolution, digest
@@ -48,7 +48,7 @@ def check(request: OrderRequest, known: Catalogue) -> None:
         times.parse(request.not_before, "not_before")
     if request.orchestration is not None:
         fields.one_of(request.orchestration, ORCHESTRATIONS, "orchestration")
-    jobs.failure_policies(request.failure_policies, "failure_policies")
+    failure_policies.check(request.failure_policies, "failure_policies")
 
 
 def agree(request: OrderRequest, resolution: Resolution) -> None:

@@ -22,6 +22,8 @@ def admit(target: Target, _known: Catalogue, path: str = "") -> Target:
         fields.label(target.region, at(path, "region"))
     if target.max_fulfilments is not None:
         fields.at_least(target.max_fulfilments, 1, at(path, "max_fulfilments"))
+    if target.default_time_limit is not None:
+        fields.duration(target.default_time_limit, at(path, "default_time_limit"))
     if target.kubeconfig_secret:
         fields.name(target.kubeconfig_secret, at(path, "kubeconfig_secret"))
     if len(target.windows) > MAX_WINDOWS:

@@ -16,12 +16,11 @@ from controlplane.model.scalepolicy import ScalePolicy
 from controlplane.model.target import Target
 
 NO_EFFECT = "is stored, but has no effect yet"
-DEADLINE = "decides who is served first; nothing is failed at its deadline yet"
 
 WITHOUT_EFFECT: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
-    Job: ("failure_policies", "work", "min_chunk", "max_chunks"),
+    Job: ("work", "min_chunk", "max_chunks"),
     Packet: ("pack",),
-    OrderRequest: ("orchestration", "failure_policies"),
+    OrderRequest: ("orchestration",),
     Target: ("kubeconfig_secret", "drain"),
 }
 # What these hold is what would happen without them.
@@ -48,8 +47,6 @@ def of(item: msgspec.Struct, path: str = "") -> list[Warning]:
         value = getattr(item, name)
         if value and value not in _SAME_AS_UNSET.get(name, ()):
             found.append(Warning(at(path, name.rstrip("_")), NO_EFFECT))
-    if isinstance(item, OrderRequest) and item.deadline is not None:
-        found.append(Warning(at(path, "deadline"), DEADLINE))
     if isinstance(item, OrderRequest) and isinstance(item.packet, Packet):
         found += of(item.packet, at(path, "packet"))
     for position, part in enumerate(item.jobs if isinstance(item, Packet) else ()):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from controlplane.apiserver import changing, paging
+from controlplane.apiserver import paging
 from controlplane.apiserver.admission import fields
-from controlplane.apiserver.changing import Change, Changes
+from controlplane.apiserver.changing import Changes
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.guard import Context, answered, streamed
 from controlplane.apiserver.listing import listed
 from controlplane.apiserver.reading import fresh
 from controlplane.apiserver.services.answers import warned
+from controlplane.apiserver.services.changing_orders import ChangingOrders
 from controlplane.apiserver.services.explaining import Explaining
 from controlplane.apiserver.services.requests import order_request
 from controlplane.apiserver.submission import Submissions, Submitted
@@ -24,12 +25,12 @@ from controlplane.cache.snapshot import Snapshot
 from controlplane.model.errors import ControlPlaneError, Invalid, LimitExceeded, NotFound
 from controlplane.model.lifecycle import OrderPhase
 from controlplane.model.order import OrderRequest
-from controlplane.wire.v1 import common_pb2, orders_pb2
+from controlplane.wire.v1 import orders_pb2
 
 MAX_BATCH = 1000
 
 
-class Orders(Explaining):
+class Orders(Explaining, ChangingOrders):
     def __init__(self, deps: ApiDependencies, submissions: Submissions, view: OrderView) -> None:
         super().__init__(deps, submissions)
         self._view = view
@@ -117,34 +118,6 @@ class Orders(Explaining):
     @streamed
     def Watch(self, request: Any, context: Context) -> AsyncGenerator[Any, None]:
         return watch(self._deps.cache, self._view, orders_pb2.OrderEvent, request, context)
-
-    @answered
-    async def Cancel(self, request: Any, _context: Context) -> Any:
-        return await self._change(request, changing.cancel)
-
-    @answered
-    async def Pause(self, request: Any, _context: Context) -> Any:
-        return await self._change(request, changing.pause)
-
-    @answered
-    async def Resume(self, request: Any, _context: Context) -> Any:
-        return await self._change(request, changing.resume)
-
-    @answered
-    async def Update(self, request: Any, _context: Context) -> Any:
-        if request.HasField("priority"):
-            return await self._change(request, changing.prioritise(request.priority))
-        return await self._change(request, lambda order, _phase: order)
-
-    async def _change(self, request: Any, change: Change) -> Any:
-        done = await self._changes.apply(request.id, request.revision, change)
-        item = self._view.show(done.order, done.revision, done.status)
-        return orders_pb2.OrderResponse(revision=done.revision, item=item)
-
-    @answered
-    async def Delete(self, request: Any, _context: Context) -> Any:
-        revision = await self._changes.delete(request.name, request.revision)
-        return common_pb2.DeleteResponse(revision=revision)
 
 
 def _tell(result: Any, identity: str, done: Submitted | ControlPlaneError) -> None:

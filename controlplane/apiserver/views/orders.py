@@ -12,6 +12,7 @@ from controlplane.apiserver.views.view import Filter
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Entry, Snapshot
+from controlplane.engine.reasons import Part
 from controlplane.model.errors import Broken
 from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase
 from controlplane.model.order import Order, OrderStatus
@@ -21,6 +22,8 @@ from controlplane.wire.v1 import orders_pb2
 TREE = "config/orders"
 STATUS = "status/orders"
 _MOST_RESOLVED = 200
+# What a user may have said of an order since it was submitted, in lists.
+_WISHES = ("resources", "cancel_tasks", "moves", "releases")
 
 
 class OrderView:
@@ -69,6 +72,9 @@ class OrderView:
         message.packet.name = order.packet
         for policy in order.failure_policies:
             convert.fill(policy, message.failure_policies.add())
+        for field in _WISHES:
+            for item in getattr(order, field):
+                convert.fill(item, getattr(message, field).add())
         if resolved:
             message.resolved.CopyFrom(self._resolved_of(order))
         if status is None:
@@ -78,10 +84,10 @@ class OrderView:
             convert.fill(status, message.status)
         return message
 
-    def waits(self, identity: str, min_revision: int) -> dict[str, str]:
-        """Why pending tasks wait, by job."""
+    def waits(self, identity: str, min_revision: int) -> dict[Part, str]:
+        """Why pending tasks wait, by job and where they may go."""
         ledger = self._ledgers.orders.get(identity)
-        return self._reasons.of_jobs(ledger, min_revision) if ledger is not None else {}
+        return self._reasons.of_parts(ledger, min_revision) if ledger is not None else {}
 
     def explain(self, message: Any, min_revision: int = 0) -> None:
         """Counts as they are at this moment, which agree with the reasons why tasks wait; stored ones are older."""

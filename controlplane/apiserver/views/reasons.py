@@ -29,10 +29,10 @@ class Reasons:
         room = self._look(ledger, min_revision)
         return reasons.of_order(room, ledger, times.show(self._clock.wall()), self._judged)
 
-    def of_jobs(self, ledger: OrderLedger, min_revision: int = 0) -> dict[str, str]:
-        """For each job with pending tasks, why they wait."""
+    def of_parts(self, ledger: OrderLedger, min_revision: int = 0) -> dict[reasons.Part, str]:
+        """For each part of a job with pending tasks, why they wait."""
         room = self._look(ledger, min_revision)
-        return reasons.of_jobs(room, ledger, times.show(self._clock.wall()), self._judged)
+        return reasons.of_parts(room, ledger, times.show(self._clock.wall()), self._judged)
 
     def _look(self, ledger: OrderLedger, min_revision: int) -> Room:
         now = self._clock.monotonic()

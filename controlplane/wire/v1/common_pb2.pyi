@@ -192,19 +192,23 @@ class FailureMatch(_message.Message):
 
     EXIT_CODES_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def exit_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def attempts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
         exit_codes: _abc.Iterable[_builtins.int] | None = ...,
         reasons: _abc.Iterable[_builtins.str] | None = ...,
+        attempts: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit_codes", b"exit_codes", "reasons", b"reasons"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "exit_codes", b"exit_codes", "reasons", b"reasons"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -219,10 +223,12 @@ class FailurePolicy(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     BACKOFF_FIELD_NUMBER: _builtins.int
     ELSEWHERE_FIELD_NUMBER: _builtins.int
+    BACKOFF_CAP_FIELD_NUMBER: _builtins.int
     action: _builtins.str
     limit: _builtins.int
     backoff: _builtins.float
     elsewhere: _builtins.bool
+    backoff_cap: _builtins.float
     @_builtins.property
     def on(self) -> Global___FailureMatch: ...
     def __init__(
@@ -233,17 +239,22 @@ class FailurePolicy(_message.Message):
         limit: _builtins.int | None = ...,
         backoff: _builtins.float | None = ...,
         elsewhere: _builtins.bool = ...,
+        backoff_cap: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_backoff", b"_backoff", "_limit", b"_limit", "backoff", b"backoff", "limit", b"limit", "on", b"on"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_backoff", b"_backoff", "_backoff_cap", b"_backoff_cap", "_limit", b"_limit", "backoff", b"backoff", "backoff_cap", b"backoff_cap", "limit", b"limit", "on", b"on"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_backoff", b"_backoff", "_limit", b"_limit", "action", b"action", "backoff", b"backoff", "elsewhere", b"elsewhere", "limit", b"limit", "on", b"on"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_backoff", b"_backoff", "_backoff_cap", b"_backoff_cap", "_limit", b"_limit", "action", b"action", "backoff", b"backoff", "backoff_cap", b"backoff_cap", "elsewhere", b"elsewhere", "limit", b"limit", "on", b"on"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__backoff: _TypeAlias = _typing.Literal["backoff"]  # noqa: Y015
     _WhichOneofArgType__backoff: _TypeAlias = _typing.Literal["_backoff", b"_backoff"]  # noqa: Y015
+    _WhichOneofReturnType__backoff_cap: _TypeAlias = _typing.Literal["backoff_cap"]  # noqa: Y015
+    _WhichOneofArgType__backoff_cap: _TypeAlias = _typing.Literal["_backoff_cap", b"_backoff_cap"]  # noqa: Y015
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__backoff) -> _WhichOneofReturnType__backoff | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__backoff_cap) -> _WhichOneofReturnType__backoff_cap | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
 

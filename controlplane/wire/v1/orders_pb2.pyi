@@ -174,14 +174,22 @@ class OrderStatus(_message.Message):
     REASONS_FIELD_NUMBER: _builtins.int
     STARTED_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    EXPIRED_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
     percent: _builtins.int
     started: _builtins.str
     finished: _builtins.str
+    answered: _builtins.int
+    """the revision of the order that the leader took account of"""
     @_builtins.property
     def counts(self) -> Global___Counts: ...
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reason]: ...
+    @_builtins.property
+    def expired(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """jobs whose waiting tasks failed by the deadline"""
+
     def __init__(
         self,
         *,
@@ -191,10 +199,12 @@ class OrderStatus(_message.Message):
         reasons: _abc.Iterable[Global___Reason] | None = ...,
         started: _builtins.str | None = ...,
         finished: _builtins.str | None = ...,
+        answered: _builtins.int = ...,
+        expired: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_finished", b"_finished", "_percent", b"_percent", "_started", b"_started", "counts", b"counts", "finished", b"finished", "percent", b"percent", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finished", b"_finished", "_percent", b"_percent", "_started", b"_started", "counts", b"counts", "finished", b"finished", "percent", b"percent", "phase", b"phase", "reasons", b"reasons", "started", b"started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finished", b"_finished", "_percent", b"_percent", "_started", b"_started", "answered", b"answered", "counts", b"counts", "expired", b"expired", "finished", b"finished", "percent", b"percent", "phase", b"phase", "reasons", b"reasons", "started", b"started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__finished: _TypeAlias = _typing.Literal["finished"]  # noqa: Y015
     _WhichOneofArgType__finished: _TypeAlias = _typing.Literal["_finished", b"_finished"]  # noqa: Y015
@@ -225,6 +235,11 @@ class Task(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     PERCENT_FIELD_NUMBER: _builtins.int
     ARTEFACTS_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_FIELD_NUMBER: _builtins.int
+    AVOID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     index: _builtins.int
     phase: _builtins.str
@@ -234,8 +249,15 @@ class Task(_message.Message):
     exit_code: _builtins.int
     reason: _builtins.str
     percent: _builtins.int
+    decision: _builtins.str
+    """What was decided when its last attempt ended."""
+    policy: _builtins.str
+    why: _builtins.str
+    not_before: _builtins.str
     @_builtins.property
     def artefacts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def avoid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -249,33 +271,135 @@ class Task(_message.Message):
         reason: _builtins.str | None = ...,
         percent: _builtins.int | None = ...,
         artefacts: _abc.Iterable[_builtins.str] | None = ...,
+        decision: _builtins.str | None = ...,
+        policy: _builtins.str | None = ...,
+        why: _builtins.str | None = ...,
+        not_before: _builtins.str | None = ...,
+        avoid: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_fulfilment", b"_fulfilment", "_percent", b"_percent", "_reason", b"_reason", "_target", b"_target", "exit_code", b"exit_code", "fulfilment", b"fulfilment", "percent", b"percent", "reason", b"reason", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_decision", b"_decision", "_exit_code", b"_exit_code", "_fulfilment", b"_fulfilment", "_not_before", b"_not_before", "_percent", b"_percent", "_policy", b"_policy", "_reason", b"_reason", "_target", b"_target", "_why", b"_why", "decision", b"decision", "exit_code", b"exit_code", "fulfilment", b"fulfilment", "not_before", b"not_before", "percent", b"percent", "policy", b"policy", "reason", b"reason", "target", b"target", "why", b"why"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_fulfilment", b"_fulfilment", "_percent", b"_percent", "_reason", b"_reason", "_target", b"_target", "artefacts", b"artefacts", "attempt", b"attempt", "exit_code", b"exit_code", "fulfilment", b"fulfilment", "index", b"index", "job", b"job", "percent", b"percent", "phase", b"phase", "reason", b"reason", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decision", b"_decision", "_exit_code", b"_exit_code", "_fulfilment", b"_fulfilment", "_not_before", b"_not_before", "_percent", b"_percent", "_policy", b"_policy", "_reason", b"_reason", "_target", b"_target", "_why", b"_why", "artefacts", b"artefacts", "attempt", b"attempt", "avoid", b"avoid", "decision", b"decision", "exit_code", b"exit_code", "fulfilment", b"fulfilment", "index", b"index", "job", b"job", "not_before", b"not_before", "percent", b"percent", "phase", b"phase", "policy", b"policy", "reason", b"reason", "target", b"target", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__decision: _TypeAlias = _typing.Literal["decision"]  # noqa: Y015
+    _WhichOneofArgType__decision: _TypeAlias = _typing.Literal["_decision", b"_decision"]  # noqa: Y015
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
     _WhichOneofReturnType__fulfilment: _TypeAlias = _typing.Literal["fulfilment"]  # noqa: Y015
     _WhichOneofArgType__fulfilment: _TypeAlias = _typing.Literal["_fulfilment", b"_fulfilment"]  # noqa: Y015
+    _WhichOneofReturnType__not_before: _TypeAlias = _typing.Literal["not_before"]  # noqa: Y015
+    _WhichOneofArgType__not_before: _TypeAlias = _typing.Literal["_not_before", b"_not_before"]  # noqa: Y015
     _WhichOneofReturnType__percent: _TypeAlias = _typing.Literal["percent"]  # noqa: Y015
     _WhichOneofArgType__percent: _TypeAlias = _typing.Literal["_percent", b"_percent"]  # noqa: Y015
+    _WhichOneofReturnType__policy: _TypeAlias = _typing.Literal["policy"]  # noqa: Y015
+    _WhichOneofArgType__policy: _TypeAlias = _typing.Literal["_policy", b"_policy"]  # noqa: Y015
     _WhichOneofReturnType__reason: _TypeAlias = _typing.Literal["reason"]  # noqa: Y015
     _WhichOneofArgType__reason: _TypeAlias = _typing.Literal["_reason", b"_reason"]  # noqa: Y015
     _WhichOneofReturnType__target: _TypeAlias = _typing.Literal["target"]  # noqa: Y015
     _WhichOneofArgType__target: _TypeAlias = _typing.Literal["_target", b"_target"]  # noqa: Y015
+    _WhichOneofReturnType__why: _TypeAlias = _typing.Literal["why"]  # noqa: Y015
+    _WhichOneofArgType__why: _TypeAlias = _typing.Literal["_why", b"_why"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__decision) -> _WhichOneofReturnType__decision | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fulfilment) -> _WhichOneofReturnType__fulfilment | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__not_before) -> _WhichOneofReturnType__not_before | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__percent) -> _WhichOneofReturnType__percent | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__policy) -> _WhichOneofReturnType__policy | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reason) -> _WhichOneofReturnType__reason | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__target) -> _WhichOneofReturnType__target | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__why) -> _WhichOneofReturnType__why | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class TaskSelection(_message.Message):
+    """Tasks of one job: the one with the index, all of them without."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    index: _builtins.int
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        index: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__index: _TypeAlias = _typing.Literal["index"]  # noqa: Y015
+    _WhichOneofArgType__index: _TypeAlias = _typing.Literal["_index", b"_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index) -> _WhichOneofReturnType__index | None: ...
+
+Global___TaskSelection: _TypeAlias = TaskSelection  # noqa: Y015
+
+@_typing.final
+class Move(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    index: _builtins.int
+    attempt: _builtins.int
+    to: _builtins.str
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        index: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        to: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "index", b"index", "job", b"job", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Move: _TypeAlias = Move  # noqa: Y015
+
+@_typing.final
+class Release(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNTIL_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    until: _builtins.int
+    job: _builtins.str
+    index: _builtins.int
+    def __init__(
+        self,
+        *,
+        until: _builtins.int = ...,
+        job: _builtins.str = ...,
+        index: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index", "job", b"job", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__index: _TypeAlias = _typing.Literal["index"]  # noqa: Y015
+    _WhichOneofArgType__index: _TypeAlias = _typing.Literal["_index", b"_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index) -> _WhichOneofReturnType__index | None: ...
+
+Global___Release: _TypeAlias = Release  # noqa: Y015
 
 @_typing.final
 class Order(_message.Message):
@@ -323,6 +447,10 @@ class Order(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     NEXT_TASK_TOKEN_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    CANCEL_TASKS_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    RELEASES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     priority: _builtins.int
     owner: _builtins.str
@@ -357,6 +485,16 @@ class Order(_message.Message):
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Task]:
         """with Get: the first page"""
 
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Resource]:
+        """what tasks get beside what their packet and jobs name"""
+
+    @_builtins.property
+    def cancel_tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskSelection]: ...
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]: ...
+    @_builtins.property
+    def releases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Release]: ...
     def __init__(
         self,
         *,
@@ -382,10 +520,14 @@ class Order(_message.Message):
         status: Global___OrderStatus | None = ...,
         tasks: _abc.Iterable[Global___Task] | None = ...,
         next_task_token: _builtins.str = ...,
+        resources: _abc.Iterable[_resources_pb2.Resource] | None = ...,
+        cancel_tasks: _abc.Iterable[Global___TaskSelection] | None = ...,
+        moves: _abc.Iterable[Global___Move] | None = ...,
+        releases: _abc.Iterable[Global___Release] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_target_policy", b"_target_policy", "deadline", b"deadline", "not_before", b"not_before", "orchestration", b"orchestration", "packet", b"packet", "priority", b"priority", "resolved", b"resolved", "status", b"status", "target_policy", b"target_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_target_policy", b"_target_policy", "cancel", b"cancel", "created", b"created", "creator", b"creator", "deadline", b"deadline", "digest", b"digest", "failure_policies", b"failure_policies", "id", b"id", "labels", b"labels", "next_task_token", b"next_task_token", "not_before", b"not_before", "orchestration", b"orchestration", "owner", b"owner", "packet", b"packet", "paused", b"paused", "preempts", b"preempts", "priority", b"priority", "resolved", b"resolved", "revision", b"revision", "status", b"status", "target_policy", b"target_policy", "tasks", b"tasks", "tasks_total", b"tasks_total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_target_policy", b"_target_policy", "cancel", b"cancel", "cancel_tasks", b"cancel_tasks", "created", b"created", "creator", b"creator", "deadline", b"deadline", "digest", b"digest", "failure_policies", b"failure_policies", "id", b"id", "labels", b"labels", "moves", b"moves", "next_task_token", b"next_task_token", "not_before", b"not_before", "orchestration", b"orchestration", "owner", b"owner", "packet", b"packet", "paused", b"paused", "preempts", b"preempts", "priority", b"priority", "releases", b"releases", "resolved", b"resolved", "resources", b"resources", "revision", b"revision", "status", b"status", "target_policy", b"target_policy", "tasks", b"tasks", "tasks_total", b"tasks_total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline: _TypeAlias = _typing.Literal["deadline"]  # noqa: Y015
     _WhichOneofArgType__deadline: _TypeAlias = _typing.Literal["_deadline", b"_deadline"]  # noqa: Y015
@@ -631,25 +773,146 @@ class UpdateOrderRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    TARGET_POLICY_FIELD_NUMBER: _builtins.int
+    DEADLINE_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     revision: _builtins.int
     priority: _builtins.int
+    target_policy: _builtins.str
+    """empty: the jobs' own"""
+    deadline: _builtins.float
+    """seconds from when the order was created; 0: none"""
+    not_before: _builtins.str
+    """empty: at once"""
+    @_builtins.property
+    def resources(self) -> Global___ResourceNames:
+        """for tasks that are not placed yet"""
+
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         revision: _builtins.int = ...,
         priority: _builtins.int | None = ...,
+        target_policy: _builtins.str | None = ...,
+        deadline: _builtins.float | None = ...,
+        not_before: _builtins.str | None = ...,
+        resources: Global___ResourceNames | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "priority", b"priority"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_priority", b"_priority", "_target_policy", b"_target_policy", "deadline", b"deadline", "not_before", b"not_before", "priority", b"priority", "resources", b"resources", "target_policy", b"target_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "id", b"id", "priority", b"priority", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_priority", b"_priority", "_target_policy", b"_target_policy", "deadline", b"deadline", "id", b"id", "not_before", b"not_before", "priority", b"priority", "resources", b"resources", "revision", b"revision", "target_policy", b"target_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__deadline: _TypeAlias = _typing.Literal["deadline"]  # noqa: Y015
+    _WhichOneofArgType__deadline: _TypeAlias = _typing.Literal["_deadline", b"_deadline"]  # noqa: Y015
+    _WhichOneofReturnType__not_before: _TypeAlias = _typing.Literal["not_before"]  # noqa: Y015
+    _WhichOneofArgType__not_before: _TypeAlias = _typing.Literal["_not_before", b"_not_before"]  # noqa: Y015
     _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
     _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    _WhichOneofReturnType__target_policy: _TypeAlias = _typing.Literal["target_policy"]  # noqa: Y015
+    _WhichOneofArgType__target_policy: _TypeAlias = _typing.Literal["_target_policy", b"_target_policy"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deadline) -> _WhichOneofReturnType__deadline | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__not_before) -> _WhichOneofReturnType__not_before | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__target_policy) -> _WhichOneofReturnType__target_policy | None: ...
 
 Global___UpdateOrderRequest: _TypeAlias = UpdateOrderRequest  # noqa: Y015
+
+@_typing.final
+class ResourceNames(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceNames: _TypeAlias = ResourceNames  # noqa: Y015
+
+@_typing.final
+class TasksRequest(_message.Message):
+    """Tasks of an order: of one job, of all without; the one with the index."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    revision: _builtins.int
+    job: _builtins.str
+    index: _builtins.int
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        job: _builtins.str = ...,
+        index: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "id", b"id", "index", b"index", "job", b"job", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__index: _TypeAlias = _typing.Literal["index"]  # noqa: Y015
+    _WhichOneofArgType__index: _TypeAlias = _typing.Literal["_index", b"_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index) -> _WhichOneofReturnType__index | None: ...
+
+Global___TasksRequest: _TypeAlias = TasksRequest  # noqa: Y015
+
+@_typing.final
+class MoveTaskRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    revision: _builtins.int
+    job: _builtins.str
+    index: _builtins.int
+    to: _builtins.str
+    """empty: any other target"""
+    attempt: _builtins.int
+    """which one is to leave; not set: the one that is there"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        job: _builtins.str = ...,
+        index: _builtins.int = ...,
+        to: _builtins.str = ...,
+        attempt: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "attempt", b"attempt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "attempt", b"attempt", "id", b"id", "index", b"index", "job", b"job", "revision", b"revision", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__attempt: _TypeAlias = _typing.Literal["attempt"]  # noqa: Y015
+    _WhichOneofArgType__attempt: _TypeAlias = _typing.Literal["_attempt", b"_attempt"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__attempt) -> _WhichOneofReturnType__attempt | None: ...
+
+Global___MoveTaskRequest: _TypeAlias = MoveTaskRequest  # noqa: Y015
 
 @_typing.final
 class ListTasksRequest(_message.Message):

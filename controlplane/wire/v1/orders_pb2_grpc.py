@@ -96,6 +96,21 @@ class OrdersStub:
                 request_serializer=controlplane_dot_v1_dot_orders__pb2.OrderRequest.SerializeToString,
                 response_deserializer=controlplane_dot_v1_dot_orders__pb2.OrderResponse.FromString,
                 _registered_method=True)
+        self.CancelTasks = channel.unary_unary(
+                '/controlplane.v1.Orders/CancelTasks',
+                request_serializer=controlplane_dot_v1_dot_orders__pb2.TasksRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_orders__pb2.OrderResponse.FromString,
+                _registered_method=True)
+        self.MoveTask = channel.unary_unary(
+                '/controlplane.v1.Orders/MoveTask',
+                request_serializer=controlplane_dot_v1_dot_orders__pb2.MoveTaskRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_orders__pb2.OrderResponse.FromString,
+                _registered_method=True)
+        self.ReleaseTasks = channel.unary_unary(
+                '/controlplane.v1.Orders/ReleaseTasks',
+                request_serializer=controlplane_dot_v1_dot_orders__pb2.TasksRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_orders__pb2.OrderResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/controlplane.v1.Orders/Explain',
                 request_serializer=controlplane_dot_v1_dot_orders__pb2.ExplainRequest.SerializeToString,
@@ -185,6 +200,24 @@ class OrdersServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelTasks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MoveTask(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseTasks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -259,6 +292,21 @@ def add_OrdersServicer_to_server(servicer, server):
             'Resume': grpc.unary_unary_rpc_method_handler(
                     servicer.Resume,
                     request_deserializer=controlplane_dot_v1_dot_orders__pb2.OrderRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_orders__pb2.OrderResponse.SerializeToString,
+            ),
+            'CancelTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelTasks,
+                    request_deserializer=controlplane_dot_v1_dot_orders__pb2.TasksRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_orders__pb2.OrderResponse.SerializeToString,
+            ),
+            'MoveTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveTask,
+                    request_deserializer=controlplane_dot_v1_dot_orders__pb2.MoveTaskRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_orders__pb2.OrderResponse.SerializeToString,
+            ),
+            'ReleaseTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseTasks,
+                    request_deserializer=controlplane_dot_v1_dot_orders__pb2.TasksRequest.FromString,
                     response_serializer=controlplane_dot_v1_dot_orders__pb2.OrderResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
@@ -595,6 +643,87 @@ class Orders:
             target,
             '/controlplane.v1.Orders/Resume',
             controlplane_dot_v1_dot_orders__pb2.OrderRequest.SerializeToString,
+            controlplane_dot_v1_dot_orders__pb2.OrderResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/controlplane.v1.Orders/CancelTasks',
+            controlplane_dot_v1_dot_orders__pb2.TasksRequest.SerializeToString,
+            controlplane_dot_v1_dot_orders__pb2.OrderResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/controlplane.v1.Orders/MoveTask',
+            controlplane_dot_v1_dot_orders__pb2.MoveTaskRequest.SerializeToString,
+            controlplane_dot_v1_dot_orders__pb2.OrderResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/controlplane.v1.Orders/ReleaseTasks',
+            controlplane_dot_v1_dot_orders__pb2.TasksRequest.SerializeToString,
             controlplane_dot_v1_dot_orders__pb2.OrderResponse.FromString,
             options,
             channel_credentials,

@@ -239,6 +239,7 @@ class Target(_message.Message):
     KUBECONFIG_SECRET_FIELD_NUMBER: _builtins.int
     CORDONED_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
+    DEFAULT_TIME_LIMIT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
@@ -255,6 +256,8 @@ class Target(_message.Message):
     kubeconfig_secret: _builtins.str
     cordoned: _builtins.bool
     drain: _builtins.bool
+    default_time_limit: _builtins.float
+    """of jobs that have none, when they are placed here"""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -287,15 +290,21 @@ class Target(_message.Message):
         kubeconfig_secret: _builtins.str = ...,
         cordoned: _builtins.bool = ...,
         drain: _builtins.bool = ...,
+        default_time_limit: _builtins.float | None = ...,
         status: Global___TargetStatus | None = ...,
         live: Global___Live | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_fulfilments", b"_max_fulfilments", "capacity", b"capacity", "live", b"live", "max_fulfilments", b"max_fulfilments", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_max_fulfilments", b"_max_fulfilments", "capacity", b"capacity", "default_time_limit", b"default_time_limit", "live", b"live", "max_fulfilments", b"max_fulfilments", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_fulfilments", b"_max_fulfilments", "capacity", b"capacity", "cordoned", b"cordoned", "created", b"created", "creator", b"creator", "drain", b"drain", "driver", b"driver", "id", b"id", "kubeconfig_secret", b"kubeconfig_secret", "labels", b"labels", "live", b"live", "max_fulfilments", b"max_fulfilments", "name", b"name", "owner", b"owner", "region", b"region", "revision", b"revision", "status", b"status", "windows", b"windows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_max_fulfilments", b"_max_fulfilments", "capacity", b"capacity", "cordoned", b"cordoned", "created", b"created", "creator", b"creator", "default_time_limit", b"default_time_limit", "drain", b"drain", "driver", b"driver", "id", b"id", "kubeconfig_secret", b"kubeconfig_secret", "labels", b"labels", "live", b"live", "max_fulfilments", b"max_fulfilments", "name", b"name", "owner", b"owner", "region", b"region", "revision", b"revision", "status", b"status", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__default_time_limit: _TypeAlias = _typing.Literal["default_time_limit"]  # noqa: Y015
+    _WhichOneofArgType__default_time_limit: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit"]  # noqa: Y015
     _WhichOneofReturnType__max_fulfilments: _TypeAlias = _typing.Literal["max_fulfilments"]  # noqa: Y015
     _WhichOneofArgType__max_fulfilments: _TypeAlias = _typing.Literal["_max_fulfilments", b"_max_fulfilments"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__default_time_limit) -> _WhichOneofReturnType__default_time_limit | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_fulfilments) -> _WhichOneofReturnType__max_fulfilments | None: ...
 
 Global___Target: _TypeAlias = Target  # noqa: Y015

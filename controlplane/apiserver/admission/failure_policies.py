@@ -1,0 +1,75 @@
+"""What a list of failure policies may say: no policy that never decides, nothing that its action does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from controlplane.apiserver.admission import fields
+from controlplane.model.errors import Invalid, LimitExceeded
+from controlplane.model.failure import ACTIONS, REASONS
+from controlplane.model.job import FailureMatch, FailurePolicy
+
+MAX_POLICIES = 64
+MAX_LIMIT = 1000
+MAX_BACKOFF = 86400 * 365
+_ANYTHING = FailureMatch()
+
+
+def check(policies: Sequence[FailurePolicy], field: str) -> None:
+    _few(policies, field)
+    for position, found in enumerate(policies):
+        here = f"{field}[{position}]"
+        fields.one_of(found.action, ACTIONS, f"{here}.action")
+        _match(found.on or _ANYTHING, f"{here}.on")
+        _retry(found, here)
+        for before in range(position):
+            if _covers(policies[before].on or _ANYTHING, found.on or _ANYTHING):
+                rule = f"can never decide: {field}[{before}] matches all that it matches, and the first match decides"
+                raise Invalid(f"{here}.on", rule)
+
+
+def _match(on: FailureMatch, field: str) -> None:
+    _few(on.exit_codes, f"{field}.exit_codes")
+    for index, code in enumerate(on.exit_codes):
+        # 0 is success, which no policy is asked about.
+        fields.number(code, f"{field}.exit_codes[{index}]", least=1, most=255)
+    _few(on.reasons, f"{field}.reasons")
+    for index, reason in enumerate(on.reasons):
+        fields.one_of(reason, REASONS, f"{field}.reasons[{index}]")
+    _few(on.attempts, f"{field}.attempts")
+    for index, attempt in enumerate(on.attempts):
+        fields.number(attempt, f"{field}.attempts[{index}]", least=1, most=2**31 - 1)
+
+
+def _retry(policy: FailurePolicy, here: str) -> None:
+    said = {"limit": policy.limit, "backoff": policy.backoff, "backoff_cap": policy.backoff_cap}
+    for name, value in (*said.items(), ("elsewhere", policy.elsewhere or None)):
+        if value is not None and policy.action != "retry":
+            raise Invalid(f"{here}.{name}", f"belongs to the action retry, not to {policy.action}")
+    if policy.limit is not None:
+        fields.number(policy.limit, f"{here}.limit", least=0, most=MAX_LIMIT)
+    if policy.backoff is not None:
+        fields.number(policy.backoff, f"{here}.backoff", least=0, most=MAX_BACKOFF)
+    if policy.backoff_cap is not None:
+        fields.number(policy.backoff_cap, f"{here}.backoff_cap", least=0, most=MAX_BACKOFF)
+        if policy.backoff_cap < (policy.backoff or 0):
+            raise Invalid(f"{here}.backoff_cap", f"must not be below backoff, which is {policy.backoff}")
+
+
+def _covers(wide: FailureMatch, narrow: FailureMatch) -> bool:
+    """Whether all that the second matches, the first matches too."""
+    return (
+        _holds(wide.exit_codes, narrow.exit_codes)
+        and _holds(wide.reasons, narrow.reasons)
+        and _holds(wide.attempts, narrow.attempts)
+    )
+
+
+def _holds(wide: Collection[object], narrow: Collection[object]) -> bool:
+    """An empty list holds everything."""
+    return not wide or (bool(narrow) and set(narrow) <= set(wide))
+
+
+def _few(found: Sequence[object], field: str) -> None:
+    if len(found) > MAX_POLICIES:
+        raise LimitExceeded(f"{field}: must not hold more than {MAX_POLICIES} items", field=field)

@@ -1,0 +1,38 @@
+"""Deadlines: which waiting tasks of an order cannot make it any more, and when to look again. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from controlplane.cache.ledger import OrderLedger
+from controlplane.model import deadline
+
+
+class Late(NamedTuple):
+    """Jobs whose waiting tasks are too late; whether the deadline itself has passed; the next moment of either."""
+
+    jobs: tuple[str, ...] = ()
+    passed: bool = False
+    following: str | None = None
+
+
+NEVER = Late()
+
+
+def look(ledger: OrderLedger, now: str) -> Late:
+    order = ledger.order
+    end = deadline.moment(order)
+    if end is None or ledger.ending:
+        return NEVER
+    late: list[str] = []
+    coming: list[str] = []
+    for resolved in ledger.resolved.jobs:
+        name = resolved.job.name
+        if ledger.jobs[name].waiting() and not ledger.blocked(name):
+            latest = deadline.latest_start(order, resolved.job)
+            if latest is not None:
+                (late if latest < now else coming).append(name if latest < now else latest)
+    passed = end < now
+    if ledger.live and not passed:
+        coming.append(end)
+    return Late(tuple(late), passed, min(coming, default=None))

@@ -1,0 +1,24 @@
+"""The moment of an order's deadline, and when a task must begin to make it. Counted from when the order was created."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from controlplane.model import times
+from controlplane.model.job import Job
+from controlplane.model.order import Order
+
+
+def moment(order: Order, *, before: float = 0.0) -> str | None:
+    """So many seconds before the deadline; None when there is none that a calendar knows."""
+    if order.deadline is None:
+        return None
+    try:
+        return times.show(times.parse(order.created, "created") + timedelta(seconds=float(order.deadline) - before))
+    except OverflowError:
+        return None
+
+
+def latest_start(order: Order, job: Job) -> str | None:
+    """Who begins later may not be over in time: a job without a time limit may begin until the last moment."""
+    return moment(order, before=float(job.time_limit or 0))
