@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from controlplane.model import dependencies, times
+from msgspec.structs import replace
+
+from controlplane.model import dependencies, schedule, times
 from controlplane.model.dependencies import Dependencies
-from controlplane.model.errors import Broken
+from controlplane.model.errors import Broken, Invalid
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, Observed
 from controlplane.model.order import Counts, Order, Resolved
 from controlplane.model.quantity import sane
@@ -167,11 +169,19 @@ class OrderLedger:
     depends: Dependencies | None = None
     passed: dict[str, int] | None = None
     stuck: Set[str] = frozenset()
+    # The later run of the same template to which it gave way.
+    replaced_by: str = ""
 
     @classmethod
     def open(cls, order: Order, revision: int, resolved: Resolved) -> OrderLedger:
         jobs = {job.job.name: JobLedger(job.count) for job in resolved.jobs}
         return cls(order, revision, resolved, jobs, depends=dependencies.of(resolved))
+
+    def give_way(self, run: str) -> None:
+        """To a later run: from then on it is as if its user had cancelled it. Empty: it does not."""
+        if run:
+            self.replaced_by = run
+            self.order = replace(self.order, cancel=True)
 
     def place(self, fulfilment: Fulfilment, revision: int) -> None:
         known = self.live.get(fulfilment.id)
@@ -344,3 +354,9 @@ def check_order(order: Order) -> None:
     """Broken for what no admission lets in."""
     if order.not_before and not times.is_stamp(order.not_before):
         raise Broken(f"{order.not_before!r} is no time as the system writes it")
+    if order.schedule is not None:
+        try:
+            schedule.check(order.schedule)
+            times.parse(order.created, "created")
+        except Invalid as error:
+            raise Broken(f"the order's schedule cannot be read: {error}") from None

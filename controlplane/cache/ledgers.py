@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -43,6 +43,13 @@ class Touched:
     config: set[str] = field(default_factory=set)
 
 
+class Template(NamedTuple):
+    """A recurring order, which is never placed itself."""
+
+    order: Order
+    revision: int
+
+
 class Source(Protocol):
     """What ledgers follow: the cache of a replica, or a picture of the past."""
 
@@ -61,6 +68,7 @@ class Ledgers:
     def __init__(self, cache: Source) -> None:
         self.cache = cache
         self.orders: dict[str, OrderLedger] = {}
+        self.templates: dict[str, Template] = {}
         self.targets: dict[str, TargetLedger] = {}
         self.owners = OwnerLedgers()
         # How many orders of each owner have a ledger: those that are not final.
@@ -157,6 +165,7 @@ class Ledgers:
 
     def _take_order(self, identity: str, entry: Entry | None) -> None:
         if entry is None:
+            self.templates.pop(identity, None)
             known = self._close(identity)
             for live in known.live.values() if known is not None else ():
                 self._strays.setdefault(identity, set()).add((live.fulfilment.target, live.fulfilment.id))
@@ -165,14 +174,18 @@ class Ledgers:
         if order.id != identity:
             raise Broken(f"the order under this key is {order.id}")
         check_order(order)
+        if order.schedule is not None:
+            self.templates[identity] = Template(order, entry.revision)
+            return
         known = self.orders.get(identity)
         if known is not None:
             self._count(known.order.owner, -1)
             self._count(order.owner, 1)
             known.order, known.revision = order, entry.revision
+            known.give_way(known.replaced_by)
             return
         status = self.cache.snapshot.get("status/orders", identity)
-        phase = _sound_phase(status)
+        phase, replaced_by = _sound_phase(status)
         if phase in FINAL_ORDER:
             return
         ledger = OrderLedger.open(order, entry.revision, self.resolved(order))
@@ -180,6 +193,7 @@ class Ledgers:
         self._count(order.owner, 1)
         if status is not None:
             ledger.phase, ledger.status_revision = phase, status.revision
+            ledger.give_way(replaced_by)
         self._catch_up(ledger)
 
     def _catch_up(self, ledger: OrderLedger) -> None:
@@ -204,7 +218,9 @@ class Ledgers:
             return
         # The revision is enough to write something better over poison.
         ledger.status_revision = entry.revision
-        ledger.phase = entry.read(OrderStatus).phase
+        status = entry.read(OrderStatus)
+        ledger.phase = status.phase
+        ledger.give_way(status.replaced_by)
         if ledger.phase in FINAL_ORDER and not ledger.live:
             self._close(identity)
 
@@ -294,11 +310,12 @@ def _in_time(delta: Delta) -> tuple[int, int]:
     return delta.revision, _RANK.get(delta.tree, 9)
 
 
-def _sound_phase(entry: Entry | None) -> str:
-    """The phase on record; Pending when there is none, or none that can be read."""
+def _sound_phase(entry: Entry | None) -> tuple[str, str]:
+    """The phase on record, and what the order gave way to; Pending when there is none, or none that can be read."""
     if entry is None:
-        return "Pending"
+        return "Pending", ""
     try:
-        return entry.read(OrderStatus).phase
+        status = entry.read(OrderStatus)
     except Broken:
-        return "Pending"
+        return "Pending", ""
+    return status.phase, status.replaced_by

@@ -8,6 +8,7 @@ from controlplane.aio.clock import Clock
 from controlplane.cache.ledgers import Ledgers
 from controlplane.controller_manager.clean_up import CleanUp
 from controlplane.controller_manager.orders import Orders
+from controlplane.controller_manager.recurring import Recurring
 from controlplane.controller_manager.runner import Runner
 from controlplane.controller_manager.targets import Targets
 from controlplane.store.fenced import FencedWriter
@@ -20,5 +21,6 @@ async def run(ledgers: Ledgers, writer: FencedWriter, clock: Clock) -> None:
             Orders(ledgers, writer, clock),
             Targets(ledgers, writer, clock),
             CleanUp(ledgers, writer, clock),
+            Recurring(ledgers, writer, clock),
         ):
             tasks.create_task(Runner(controller, ledgers, clock).run())

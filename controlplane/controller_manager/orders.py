@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from controlplane.aio.clock import Clock
 from controlplane.cache.ledger import ORPHAN, JobLedger, OrderLedger
 from controlplane.cache.ledgers import Ledgers, Touched
@@ -150,6 +152,8 @@ def _together(items: Sequence[Item]) -> Item:
 
 def _telling(ledger: OrderLedger, status: OrderStatus) -> Item:
     key = keys.order_status(ledger.order.id)
+    if ledger.replaced_by:
+        status = replace(status, replaced_by=ledger.replaced_by)
     return Item(compares=(mod_is(key, ledger.status_revision),), then=(put(key, codec.encode(status)),))
 
 

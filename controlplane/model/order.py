@@ -12,6 +12,7 @@ from controlplane.model.object import Object, Part
 from controlplane.model.packet import Packet
 from controlplane.model.quantity import Number
 from controlplane.model.resource import Resource
+from controlplane.model.schedule import Schedule
 
 
 class ResolvedJob(Part, frozen=True, kw_only=True):
@@ -47,6 +48,7 @@ class OrderRequest(Object, tag="Order", frozen=True, kw_only=True):
     orchestration: str | None = None
     preempts: bool = False
     failure_policies: tuple[FailurePolicy, ...] = ()
+    schedule: Schedule | None = None
 
 
 class Order(Object, tag="Order", frozen=True, kw_only=True):
@@ -54,6 +56,9 @@ class Order(Object, tag="Order", frozen=True, kw_only=True):
 
     `resolved_digest` names the content of `resolved`; `digest` is that of the request as sent, by which a repeated
     submit is told from another order with the same identity. `cancel` and `paused` are wishes of the user.
+
+    One with a `schedule` is a template: it never runs itself. Its runs, which the leader makes, name it as `template`,
+    with the time for which they were `scheduled` and the `epoch` that made them.
     """
 
     id: str
@@ -75,6 +80,10 @@ class Order(Object, tag="Order", frozen=True, kw_only=True):
     digest: str
     resolved_digest: str
     resolved: msgspec.Raw
+    schedule: Schedule | None = None
+    template: str = ""
+    scheduled: str | None = None
+    epoch: int = 0
 
 
 class Reason(Part, frozen=True, kw_only=True):
@@ -95,7 +104,11 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrderStatus(Object, tag="OrderStatus", frozen=True, kw_only=True):
-    """The folded progress of one order (the order fulfilment), written by the leader."""
+    """The folded progress of one order (the order fulfilment), written by the leader.
+
+    Of a recurring one: `scheduled` is the last time that was dealt with, made or not, `runs` how many were made, `next`
+    when another comes. A run that gave way to a later one names that in `replaced_by`, which counts as its cancel.
+    """
 
     order: str
     epoch: int
@@ -104,3 +117,7 @@ class OrderStatus(Object, tag="OrderStatus", frozen=True, kw_only=True):
     percent: int | None = None
     started: str | None = None
     finished: str | None = None
+    scheduled: str | None = None
+    runs: int = 0
+    next: str | None = None
+    replaced_by: str = ""

@@ -65,7 +65,9 @@ class Page:
 async def page(
     ledgers: Ledgers, snapshot: Snapshot, order: Order, *, start: int, limit: int, waits: Mapping[str, str]
 ) -> Page:
-    """`waits` tells why pending tasks wait, by job."""
+    """`waits` tells why pending tasks wait, by job. A recurring order has none: those of its runs are theirs."""
+    if order.schedule is not None:
+        return Page([], False)
     resolved = ledgers.resolved(order)
     places = _places(resolved, start, limit)
     ledger = ledgers.orders.get(order.id)
