@@ -42,7 +42,7 @@ async def test_no_run_is_skipped_or_doubled_while_leaders_are_killed(tmp_path: P
             await world.witness.until(partial(_more_than, world, order.id, before + 2), "some more runs")
             fault, killed = Fault(world), world.leader
             killed.kill()
-            tell(await fault.followed(within=1.0, rates=rates))
+            tell(await fault.followed(rates=rates))
             killed.start()
         await promises.final(world, {order.id})
         assert world.witness.phases[order.id] == "Succeeded"
