@@ -11,7 +11,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -111,6 +111,9 @@ class Seat:
     def leader(self) -> Term | None:
         return self.election.leader() if self.election is not None else None
 
+    def clocks_off(self) -> Mapping[str, float]:
+        return self.election.clocks_off() if self.election is not None else {}
+
     async def step_down(self) -> int:
         if self.election is None:
             raise Refused("this replica does not lead")
@@ -135,6 +138,7 @@ class Replica:
         async with asyncio.TaskGroup() as tasks:
             following = [tasks.create_task(self._cache.run()), tasks.create_task(self._renewals.run())]
             await self._cache.reached(1)
+            self._failpoints.reach("replica.listed")
             seat = Seat()
             server = ApiServer(
                 self._dependencies(seat, incarnation),
@@ -211,7 +215,7 @@ class Replica:
                     # The first round over everything that is known is long; placing goes on before it.
                     async with asyncio.timeout(_FIRST_CYCLE_SECONDS):
                         await scheduler.begun.wait()
-                term.create_task(controllers.run(self._ledgers, writer, self._clock))
+                term.create_task(controllers.run(self._ledgers, writer, self._clock, self._failpoints))
         except* Deposed as deposed:
             log.info("deposed", epoch=leadership.epoch, why=str(deposed.exceptions[0]))
         except* ControlPlaneError as failed:

@@ -21,12 +21,16 @@ _chance = random.SystemRandom()
 
 
 class Etcd:
-    def __init__(self, folder: Path, flags: Sequence[str] = ()) -> None:
+    """One member; `cluster` names all of them, before the first start, when there are more."""
+
+    def __init__(self, folder: Path, flags: Sequence[str] = (), *, name: str = "default") -> None:
         self._folder = folder
         self._flags = tuple(flags)
         client, peer = free_ports(2)
+        self.name = name
         self.endpoint = f"http://127.0.0.1:{client}"
-        self._peer = f"http://127.0.0.1:{peer}"
+        self.peer = f"http://127.0.0.1:{peer}"
+        self.cluster = f"{name}={self.peer}"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -38,12 +42,13 @@ class Etcd:
         """Returns when it answers."""
         command = [
             "etcd",
+            f"--name={self.name}",
             f"--data-dir={self._folder / 'data'}",
             f"--listen-client-urls={self.endpoint}",
             f"--advertise-client-urls={self.endpoint}",
-            f"--listen-peer-urls={self._peer}",
-            f"--initial-advertise-peer-urls={self._peer}",
-            f"--initial-cluster=default={self._peer}",
+            f"--listen-peer-urls={self.peer}",
+            f"--initial-advertise-peer-urls={self.peer}",
+            f"--initial-cluster={self.cluster}",
             "--unsafe-no-fsync",
             "--log-level=error",
             *self._flags,

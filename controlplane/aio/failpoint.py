@@ -35,3 +35,6 @@ class Failpoints:
         if action == "crash":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(float(action.removeprefix("block:")))
+
+
+NONE = Failpoints()

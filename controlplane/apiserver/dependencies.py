@@ -6,7 +6,7 @@ election tells who leads and can be asked to let go. Nothing here does anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +38,10 @@ class Election(Protocol):
 
     async def step_down(self) -> int:
         """Ends this replica's own term and returns its epoch; Refused when this replica does not lead."""
+        ...
+
+    def clocks_off(self) -> Mapping[str, float]:
+        """Replicas whose wall clock is off, by id, and by how many seconds."""
         ...
 
 

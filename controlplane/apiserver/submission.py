@@ -26,7 +26,7 @@ from controlplane.apiserver.reading import SnapshotCatalogue
 from controlplane.apiserver.repeating import insist, insist_all
 from controlplane.cache.reflector import Delta
 from controlplane.cache.settings import settings_of
-from controlplane.model import identity, times
+from controlplane.model import identity, schedule, times
 from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, Refused
 from controlplane.model.order import Order, OrderRequest
 from controlplane.store import codec, keys, transaction
@@ -142,6 +142,8 @@ class Submissions:
             id=request.id or self._deps.mint.make(),
             created=now or times.show(self._deps.clock.wall()),
         )
+        if order.schedule is not None:
+            schedule.check_fires(order.schedule, times.parse(order.created, "created"))
         return Prepared(order, transaction.creating(keys.order(order.id), codec.encode(order)), found.warnings)
 
     def _admit(self, request: OrderRequest, content: str, known: Catalogue) -> Admitted:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from controlplane.cache import wishes
 from controlplane.cache.detour import Detour
 from controlplane.cache.job_ledger import (
@@ -27,9 +29,9 @@ from controlplane.cache.job_ledger import (
     SUCCEEDED,
     JobLedger,
 )
-from controlplane.model import dependencies, times
+from controlplane.model import dependencies, schedule, times
 from controlplane.model.dependencies import Dependencies
-from controlplane.model.errors import Broken
+from controlplane.model.errors import Broken, Invalid
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, Observed
 from controlplane.model.order import Counts, Order, Resolved
 from controlplane.model.quantity import sane
@@ -88,6 +90,8 @@ class OrderLedger:
     changed: bool = False
     # The revision of the order that its status takes account of.
     answered: int = 0
+    # The later run of the same template to which it gave way.
+    replaced_by: str = ""
 
     @classmethod
     def open(cls, order: Order, revision: int, resolved: Resolved) -> OrderLedger:
@@ -129,6 +133,12 @@ class OrderLedger:
         for name, job in self.jobs.items():
             if job.counts[CALLED_OFF] or job.counts[EXPIRED]:
                 self.stuck = self.stuck | set(self.depends.downstream(name, self.stuck))
+
+    def give_way(self, run: str) -> None:
+        """To a later run: from then on it is as if its user had cancelled it. Empty: it does not."""
+        if run:
+            self.replaced_by = run
+            self.order = replace(self.order, cancel=True)
 
     def place(self, fulfilment: Fulfilment, revision: int) -> None:
         known = self.live.get(fulfilment.id)
@@ -323,3 +333,9 @@ def check_order(order: Order) -> None:
     """Broken for what no admission lets in."""
     if order.not_before and not times.is_stamp(order.not_before):
         raise Broken(f"{order.not_before!r} is no time as the system writes it")
+    if order.schedule is not None:
+        try:
+            schedule.check(order.schedule)
+            times.parse(order.created, "created")
+        except Invalid as error:
+            raise Broken(f"the order's schedule cannot be read: {error}") from None

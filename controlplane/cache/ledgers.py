@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -43,6 +43,13 @@ class Touched:
     config: set[str] = field(default_factory=set)
 
 
+class Template(NamedTuple):
+    """A recurring order, which is never placed itself."""
+
+    order: Order
+    revision: int
+
+
 class Source(Protocol):
     """What ledgers follow: the cache of a replica, or a picture of the past."""
 
@@ -61,6 +68,7 @@ class Ledgers:
     def __init__(self, cache: Source) -> None:
         self.cache = cache
         self.orders: dict[str, OrderLedger] = {}
+        self.templates: dict[str, Template] = {}
         self.targets: dict[str, TargetLedger] = {}
         self.owners = OwnerLedgers()
         # How many orders of each owner have a ledger: those that are not final.
@@ -159,6 +167,7 @@ class Ledgers:
 
     def _take_order(self, identity: str, entry: Entry | None) -> None:
         if entry is None:
+            self.templates.pop(identity, None)
             known = self._close(identity)
             for live in known.live.values() if known is not None else ():
                 self._strays.setdefault(identity, set()).add((live.fulfilment.target, live.fulfilment.id))
@@ -167,11 +176,15 @@ class Ledgers:
         if order.id != identity:
             raise Broken(f"the order under this key is {order.id}")
         check_order(order)
+        if order.schedule is not None:
+            self.templates[identity] = Template(order, entry.revision)
+            return
         known = self.orders.get(identity)
         if known is not None:
             self._count(known.order.owner, -1)
             self._count(order.owner, 1)
             known.change(order, entry.revision)
+            known.give_way(known.replaced_by)
             return
         snapshot = self.cache.snapshot
         entry_of_status = snapshot.get("status/orders", identity)
@@ -189,6 +202,7 @@ class Ledgers:
         if status is not None:
             ledger.phase, ledger.answered = status.phase, status.answered
             ledger.expire(status.expired)
+            ledger.give_way(status.replaced_by)
 
     def _catch_up(self, ledger: OrderLedger) -> None:
         """What is known already of an order that could not be read before: no attempt of it is ever placed twice."""
@@ -215,6 +229,7 @@ class Ledgers:
         ledger.phase, ledger.answered = status.phase, status.answered
         if status.expired:
             ledger.expire(status.expired)
+        ledger.give_way(status.replaced_by)
         if ledger.phase in FINAL_ORDER and not ledger.live:
             self._close(identity)
 

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 
 import controlplane
-from controlplane.cli import shapes, tables
+from controlplane.cli import ages, shapes, tables
 from controlplane.cli.output import Format
 from controlplane.cli.shell import NO, Shell, command
+from controlplane.client import Client
 from controlplane.client.caller import Patience
 from controlplane.model.errors import ControlPlaneError
 
@@ -28,10 +29,20 @@ async def leader(
         if not watch:
             found = shapes.leader(await client.cluster.leader())
             _show(shell, found, live=False)
+            if shell.out.is_table:
+                await _warn_of_clocks(shell, client)
             return None if found["id"] else NO
         async for message in client.cluster.watch_leader():
             _show(shell, shapes.leader(message), live=True)
     return None
+
+
+async def _warn_of_clocks(shell: Shell, client: Client) -> None:
+    """Times that people gave (deadlines, windows, schedules) move with the clock of whoever leads."""
+    for replica in (await client.cluster.status()).replicas:
+        if replica.HasField("clock_off"):
+            ahead = "ahead" if replica.clock_off > 0 else "behind"
+            shell.say(f"warning: the clock of {replica.id} is {ages.show(abs(replica.clock_off))} {ahead}")
 
 
 async def step_down(shell: Shell) -> None:

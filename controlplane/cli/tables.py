@@ -42,8 +42,16 @@ def _packet(item: Item) -> str:
 
 
 def _done(item: Item) -> str:
+    if item.get("schedule"):
+        runs = item["status"].get("runs") or 0
+        return f"{runs} {'run' if runs == 1 else 'runs'}"
     counts = item["status"]["counts"]
     return f"{counts['succeeded']}/{item.get('tasks_total') or sum(counts.values())}"
+
+
+def _schedule(item: Item) -> str:
+    schedule = item.get("schedule")
+    return f"{schedule['cron']} {schedule.get('tz') or 'UTC'}" if schedule else "-"
 
 
 def _percent(item: Item) -> str:
@@ -118,6 +126,9 @@ ORDERS = (
     Column("WAITS FOR", _why),
     _OWNER,
     Column("POLICY", _text("target_policy"), wide=True),
+    Column("SCHEDULE", _schedule, wide=True),
+    Column("NEXT", _status("next"), wide=True),
+    Column("RUN OF", _text("template"), wide=True),
     _AGE,
 )
 JOBS = (

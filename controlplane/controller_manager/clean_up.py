@@ -11,6 +11,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from controlplane.aio.clock import Clock
+from controlplane.aio.failpoint import NONE as NO_FAILPOINTS
+from controlplane.aio.failpoint import Failpoints
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.cache.settings import settings_of
 from controlplane.cache.snapshot import Entry
@@ -34,10 +36,13 @@ _HISTORY_SECONDS = 60.0
 class CleanUp:
     name = "clean-up"
 
-    def __init__(self, ledgers: Ledgers, writer: FencedWriter, clock: Clock) -> None:
+    def __init__(
+        self, ledgers: Ledgers, writer: FencedWriter, clock: Clock, failpoints: Failpoints = NO_FAILPOINTS
+    ) -> None:
         self._ledgers = ledgers
         self._writer = writer
         self._clock = clock
+        self._failpoints = failpoints
 
     def every_key(self) -> Iterable[str]:
         snapshot = self._ledgers.cache.snapshot
@@ -67,8 +72,10 @@ class CleanUp:
         """Ended attempts first, in bounded pieces, then the status, the config last of all."""
         snapshot = self._ledgers.cache.snapshot
         ended = [entry.stored.key for entry in snapshot.all("status/ended", key)]
+        self._failpoints.reach("clean-up.before-delete")
         if len(ended) > _DELETES_AN_ITEM:
             await self._write(Item(then=tuple(delete(name) for name in ended[:_DELETES_AN_ITEM])))
+            self._failpoints.reach("clean-up.between")
             return Again(after_seconds=_PAUSE_SECONDS)
         config = keys.order(key)
         entry = snapshot.get("config/orders", key)
@@ -82,6 +89,7 @@ class CleanUp:
                 ),
             )
         )
+        self._failpoints.reach("clean-up.after-delete")
         return None
 
     async def _trim_history(self) -> Again:

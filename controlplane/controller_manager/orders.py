@@ -189,6 +189,8 @@ def _together(items: Sequence[Item]) -> Item:
 
 def _telling(ledger: OrderLedger, status: OrderStatus) -> Item:
     key = keys.order_status(ledger.order.id)
+    if ledger.replaced_by:
+        status = msgspec.structs.replace(status, replaced_by=ledger.replaced_by)
     return Item(compares=(mod_is(key, ledger.status_revision),), then=(put(key, codec.encode(status)),))
 
 

@@ -9,13 +9,14 @@ leader does not wait for this one's tasks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.election import candidacy, terms
+from controlplane.election.clocks import Clocks
 from controlplane.election.guard import key_gone, watch_over
 from controlplane.election.keeper import LeaseKeeper
 from controlplane.election.leadership import Leadership
@@ -58,6 +59,11 @@ class Election:
         self._revoking: set[asyncio.Task[bool]] = set()
         self._leadership: Leadership | None = None
         self._pulse: PulseServer | None = None
+        self._clocks = Clocks(view, candidate, clock)
+
+    def clocks_off(self) -> Mapping[str, float]:
+        """Replicas whose wall clock is off, and by how many seconds, as this one reads them."""
+        return self._clocks.off
 
     def leader(self) -> Term | None:
         """The term under way as this replica's view shows it; None while nobody leads."""
@@ -86,7 +92,8 @@ class Election:
         self._pulse = pulse = PulseServer(self._settings, self._candidate.incarnation, self._clock)
         self._candidate = msgspec.structs.replace(self._candidate, pulse=pulse.address)
         pulse.start()
-        helpers = (asyncio.create_task(self._tick()), asyncio.create_task(self._watch_trust()))
+        work = (self._tick(), self._watch_trust(), self._clocks.run())
+        helpers = [asyncio.create_task(one) for one in work]
         try:
             while True:
                 for helper in helpers:

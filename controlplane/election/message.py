@@ -18,11 +18,15 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True):
-    """`epoch` is the one that this incarnation leads, 0 for none; `ended` the last one that it gave up."""
+    """`epoch` is the one that this incarnation leads, 0 for none; `ended` the last one that it gave up.
+
+    `wall` is what its wall clock shows, in seconds since 1970; 0 from a version that does not tell.
+    """
 
     incarnation: str
     epoch: int
     ended: int
+    wall: float = 0.0
 
 
 _hello = msgspec.json.Decoder(Hello)

@@ -148,7 +148,10 @@ class PulseServer:
         self._send(follower)
 
     def _send(self, follower: _Follower) -> None:
-        told = message.write(message.Pulse(incarnation=self._incarnation, epoch=self._epoch, ended=self._ended))
+        wall = self._clock.wall().timestamp()
+        told = message.write(
+            message.Pulse(incarnation=self._incarnation, epoch=self._epoch, ended=self._ended, wall=wall)
+        )
         try:
             complete = follower.connection.send(told) == len(told)
         except OSError:

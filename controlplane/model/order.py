@@ -12,6 +12,7 @@ from controlplane.model.object import Object, Part
 from controlplane.model.packet import Packet
 from controlplane.model.quantity import Number
 from controlplane.model.resource import Resource
+from controlplane.model.schedule import Schedule
 
 
 class ResolvedJob(Part, frozen=True, kw_only=True):
@@ -47,6 +48,7 @@ class OrderRequest(Object, tag="Order", frozen=True, kw_only=True):
     orchestration: str | None = None
     preempts: bool = False
     failure_policies: tuple[FailurePolicy, ...] = ()
+    schedule: Schedule | None = None
 
 
 class TaskSelection(Part, frozen=True, kw_only=True):
@@ -80,6 +82,9 @@ class Order(Object, tag="Order", frozen=True, kw_only=True):
     submit is told from another order with the same identity. `cancel` and `paused` are wishes of the user, and so are
     `cancel_tasks`, `moves` and `releases`. `resources` are copies of what tasks that are not placed yet get beside what
     their packet and jobs name.
+
+    One with a `schedule` is a template: it never runs itself. Its runs, which the leader makes, name it as `template`,
+    with the time for which they were `scheduled` and the `epoch` that made them.
     """
 
     id: str
@@ -105,6 +110,10 @@ class Order(Object, tag="Order", frozen=True, kw_only=True):
     digest: str
     resolved_digest: str
     resolved: msgspec.Raw
+    schedule: Schedule | None = None
+    template: str = ""
+    scheduled: str | None = None
+    epoch: int = 0
 
 
 class Reason(Part, frozen=True, kw_only=True):
@@ -129,6 +138,9 @@ class OrderStatus(Object, tag="OrderStatus", frozen=True, kw_only=True):
 
     `answered` is the revision of the order that this takes account of. `expired` are jobs whose waiting tasks failed,
     since they could not make the deadline any more.
+
+    Of a recurring one: `scheduled` is the last time that was dealt with, made or not, `runs` how many were made, `next`
+    when another comes. A run that gave way to a later one names that in `replaced_by`, which counts as its cancel.
     """
 
     order: str
@@ -140,3 +152,7 @@ class OrderStatus(Object, tag="OrderStatus", frozen=True, kw_only=True):
     finished: str | None = None
     answered: int = 0
     expired: tuple[str, ...] = ()
+    scheduled: str | None = None
+    runs: int = 0
+    next: str | None = None
+    replaced_by: str = ""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from controlplane.model.order import Order
 from controlplane.store import keys
 from controlplane.verify.history import Event
 from controlplane.verify.verdict import Tally, Verdict
@@ -37,7 +38,7 @@ class Fenced:
 
     def change(self, revision: int, changes: Sequence[Event]) -> None:
         for event in changes:
-            if not event.deleted and event.key.startswith(_LEADERS):
+            if not event.deleted and (event.key.startswith(_LEADERS) or _is_run(event)):
                 self._judge(event)
         self._follow(changes)
 
@@ -69,6 +70,16 @@ class Fenced:
             self._tally.broken(event.key, event.revision, f"carries epoch {epoch}, but {self._leader} led")
         elif event.tree in _NAMED_BY_EPOCH and event.parts[0] != f"{epoch:020d}":
             self._tally.broken(event.key, event.revision, f"carries epoch {epoch}, but its key names another")
+
+
+def _is_run(event: Event) -> bool:
+    """The run of a recurring order, when it is made: what users change of it later says nothing about leaders."""
+    return (
+        event.tree == "config/orders"
+        and event.is_new
+        and isinstance(event.object, Order)
+        and bool(event.object.template)
+    )
 
 
 def _epoch(event: Event) -> int | None:

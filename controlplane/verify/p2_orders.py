@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from controlplane.model import identity
+from controlplane.model import identity, schedule, times
 from controlplane.model.errors import Invalid
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Order, OrderStatus
@@ -92,6 +92,8 @@ class Orders:
             return
         if event.object.id != name:
             self._tally.broken(event.key, event.revision, f"holds the order {event.object.id}")
+        if event.is_new and not _is_itself(event.object):
+            self._tally.broken(event.key, event.revision, "is a run whose identity its template and time do not give")
         if before is None:
             self._orders[name] = _known(event.object)
         elif event.is_new:
@@ -113,6 +115,16 @@ class Orders:
         before.gone = True
         if event.parts[0] not in self._final:
             self._tally.broken(event.key, event.revision, "was deleted before it was final")
+
+
+def _is_itself(order: Order) -> bool:
+    """A run of a recurring order is the only one of its template and time."""
+    if not order.template:
+        return True
+    try:
+        return order.id == schedule.run_identity(order.template, times.parse(order.scheduled or "", "scheduled"))
+    except Invalid:
+        return False
 
 
 def _known(order: Order) -> _Known:

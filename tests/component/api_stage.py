@@ -46,6 +46,10 @@ class Leadership:
     def __init__(self) -> None:
         self.term: Term | None = None
         self.mine = False
+        self.off: dict[str, float] = {}
+
+    def clocks_off(self) -> dict[str, float]:
+        return self.off
 
     def leader(self) -> Term | None:
         return self.term

@@ -49,6 +49,9 @@ class Ballot:
     def leader(self) -> Term | None:
         return self.term
 
+    def clocks_off(self) -> dict[str, float]:
+        return {}
+
     async def step_down(self) -> int:
         raise Refused("this replica does not lead")
 

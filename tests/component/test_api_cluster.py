@@ -94,6 +94,10 @@ async def test_status_names_every_candidate_and_who_leads(api: Api) -> None:
     assert {replica.id for replica in status.replicas} == {"replica-1", "replica-2"}
     assert status.leader.id == "replica-1"
     assert (status.id, status.keys) == ("replica-1", 2)
+    assert not any(replica.HasField("clock_off") for replica in status.replicas)
+    api.leadership.off = {"replica-2": -3600.0}
+    status = await api.cluster.Status(cluster_pb2.StatusRequest())
+    assert [(one.id, one.clock_off) for one in status.replicas if one.HasField("clock_off")] == [("replica-2", -3600)]
 
 
 async def test_terms_and_cycles_are_listed_oldest_first(api: Api) -> None:

@@ -7,6 +7,7 @@ delivers what was sent again and again meanwhile.
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from tests.etcd import free_ports
 
 _CHUNK = 65536
+_chance = random.Random(8)
 
 
 class Transcript:
@@ -33,15 +35,24 @@ class Way:
         self.open = asyncio.Event()
         self.open.set()
         self.bytes_per_second = 0
+        self._delay = (0.0, 0.0)
+
+    def delay(self, seconds: float, give_or_take: float) -> None:
+        """From now on everything takes that long, each piece another time; nothing overtakes what was sent before."""
+        self._delay = (seconds - give_or_take, seconds + give_or_take)
 
     async def carry(self, source: socket.socket, sink: socket.socket, transcript: Transcript) -> None:
         """Until its end. While the way is closed it goes on reading, so that a transcript shows what is held."""
-        waiting: asyncio.Queue[bytes] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         reading = asyncio.create_task(self._read(source, waiting, transcript))
         try:
-            while data := await waiting.get():
+            while (piece := await waiting.get())[1]:
+                due, data = piece
+                if due > loop.time():
+                    await asyncio.sleep(due - loop.time())
                 await self.open.wait()
-                await asyncio.get_running_loop().sock_sendall(sink, data)
+                await loop.sock_sendall(sink, data)
                 transcript.passed += len(data)
                 if self.bytes_per_second:
                     await asyncio.sleep(len(data) / self.bytes_per_second)
@@ -50,7 +61,9 @@ class Way:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _read(self, source: socket.socket, waiting: asyncio.Queue[bytes], transcript: Transcript) -> None:
+    async def _read(
+        self, source: socket.socket, waiting: asyncio.Queue[tuple[float, bytes]], transcript: Transcript
+    ) -> None:
         data = b"."
         while data:
             try:
@@ -59,7 +72,8 @@ class Way:
                 data = b""
             if self._transcribe:
                 transcript.said += data
-            waiting.put_nowait(data)
+            late = _chance.uniform(*self._delay) if any(self._delay) else 0.0
+            waiting.put_nowait((asyncio.get_running_loop().time() + late, data))
             if self.bytes_per_second:
                 # A slow reader makes the sender wait.
                 await waiting.join()

@@ -19,9 +19,14 @@ ROOT = Path(__file__).parents[2]
 
 
 class Part:
-    def __init__(self, name: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+    """`root` is where its code is."""
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], root: Path = ROOT
+    ) -> None:
         self.name = name
         self.folder = folder
+        self._root = root
         self._command = [sys.executable, "-m", "controlplane.cli.controlplane", *arguments]
         self._environment = {**os.environ, **environment}
         self._process: subprocess.Popen[bytes] | None = None
@@ -47,7 +52,7 @@ class Part:
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / f"{self.name}.log", "ab") as log:
             self._process = subprocess.Popen(
-                self._command, cwd=ROOT, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self._command, cwd=self._root, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def signal(self, number: signal.Signals) -> None:
@@ -77,21 +82,31 @@ class Replica(Part):
         ports: tuple[int, int],
         flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        root: Path = ROOT,
     ) -> None:
         self.grpc = f"127.0.0.1:{ports[0]}"
         self.http = f"127.0.0.1:{ports[1]}"
         arguments = ["replica", "--etcd", etcd, "--id", name, "--grpc", self.grpc, "--http", self.http, *flags]
-        super().__init__(name, arguments, folder, environment or {})
+        super().__init__(name, arguments, folder, environment or {}, root)
 
 
 class Joblet(Part):
     """`data` is its folder, with the records of what it really started."""
 
-    def __init__(self, target: str, folder: Path, *, endpoints: Sequence[str], flags: Sequence[str]) -> None:
+    def __init__(
+        self,
+        target: str,
+        folder: Path,
+        *,
+        endpoints: Sequence[str],
+        flags: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        root: Path = ROOT,
+    ) -> None:
         self.target = target
         self.data = folder / target
-        arguments = ["joblet", "--target", target, "--endpoints", ",".join(endpoints)]
-        super().__init__(f"joblet-{target}", [*arguments, "--data-dir", str(self.data), *flags], folder, {})
+        arguments = ["joblet", "--target", target, "--endpoints", ",".join(endpoints), "--data-dir", str(self.data)]
+        super().__init__(f"joblet-{target}", [*arguments, *flags], folder, environment or {}, root)
 
     def records(self) -> bytes:
         try:

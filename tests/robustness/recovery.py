@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from math import inf
 
 from tests.robustness.load import Rates
@@ -21,6 +22,10 @@ class Fault:
         self.moment = asyncio.get_running_loop().time()
         self.epoch = world.witness.epoch
         self.leader = world.witness.leader
+
+    def strikes(self) -> None:
+        """What was prepared before happens only now."""
+        self.moment = asyncio.get_running_loop().time()
 
     async def followed(self, *, within: float = inf, rates: Rates) -> str:
         """A leader of a higher epoch has committed a cycle within that time; what there is to tell about it."""
@@ -47,3 +52,16 @@ class Fault:
         told = f"offered {rates.offered:.1f}/s, reached {rates.reached:.1f}/s, next cycle after {took:.3f} s"
         assert took <= within, f"{told}, which is above {within} s"
         return told if within == inf else f"{told} (bound {within:g} s)"
+
+
+async def lead_with(world: World, names: set[str]) -> None:
+    """Leaders step down until one of these leads and the others stand behind it."""
+    while world.witness.leader not in names:
+        epoch = world.witness.epoch
+        await world.client.cluster.step_down()
+        await world.witness.until(partial(_led_after, world, epoch), "the next one leads")
+        await world.ready()
+
+
+def _led_after(world: World, epoch: int) -> bool:
+    return any(cycle.epoch > epoch for cycle in world.witness.cycles)

@@ -47,7 +47,7 @@ class Seen:
 
 class Witness:
     def __init__(self, endpoint: str) -> None:
-        self.store = Store(EtcdOptions((endpoint,)), SystemClock())
+        self.store = Store(EtcdOptions(tuple(endpoint.split(","))), SystemClock())
         self.changes: list[Change] = []
         self.values: dict[str, Value] = {}
         self.phases: dict[str, str] = {}

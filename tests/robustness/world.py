@@ -16,7 +16,7 @@ from controlplane.client import Client
 from controlplane.client.caller import Patience
 from controlplane.wire.v1 import cluster_pb2, resources_pb2
 from tests.etcd import Etcd, free_ports, running_etcd
-from tests.robustness.parts import Joblet, Replica
+from tests.robustness.parts import ROOT, Joblet, Replica
 from tests.robustness.patience import PATIENCE_SECONDS
 from tests.robustness.witness import Witness
 
@@ -27,7 +27,11 @@ OWN = "licence-own"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is different from the usual. `ways` gives a replica, by name, its own way to etcd; `flags` its own flags."""
+    """What is different from the usual. `ways` gives a replica, by name, its own way to etcd; `flags` its own flags.
+
+    `environment` is that of all replicas, `own_environment` that of one replica or joblet, by its name or target;
+    `roots` says where the code of one is, when that is not here.
+    """
 
     replicas: int = 3
     ttl: int = 3
@@ -36,6 +40,8 @@ class Plan:
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
     ways: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    own_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    roots: Mapping[str, Path] = field(default_factory=dict)
     settings: cluster_pb2.Settings | None = None
 
 
@@ -58,7 +64,8 @@ class World:
             etcd=self.plan.ways.get(name, self.etcd.endpoint),
             ports=(grpc, http),
             flags=["--ttl", str(self.plan.ttl), *self.plan.flags.get(name, ())],
-            environment=self.plan.environment,
+            environment={**self.plan.environment, **self.plan.own_environment.get(name, {})},
+            root=self.plan.roots.get(name, ROOT),
         )
 
     @property
@@ -86,15 +93,22 @@ class World:
         self, target: str, endpoints: Sequence[str] = (), *, capacity: str = "cpu=4,real=4"
     ) -> Joblet:
         """A joblet that runs real commands, started at once."""
-        flags = ["--driver", "process", "--capacity", capacity]
-        return self._add(Joblet(target, self.folder / "joblets", endpoints=endpoints or self.endpoints, flags=flags))
+        return self._add(target, ["--driver", "process", "--capacity", capacity], endpoints)
 
     def add_simulated_targets(self, target: str, count: int, endpoints: Sequence[str] = ()) -> Joblet:
         flags = ["--driver", "simulated", "--count", str(count), "--capacity", "cpu=100,sim=100", "--duration", "50ms"]
-        return self._add(Joblet(target, self.folder / "joblets", endpoints=endpoints or self.endpoints, flags=flags))
+        return self._add(target, flags, endpoints)
 
-    def _add(self, joblet: Joblet) -> Joblet:
-        self.joblets[joblet.target] = joblet
+    def _add(self, target: str, flags: Sequence[str], endpoints: Sequence[str]) -> Joblet:
+        joblet = Joblet(
+            target,
+            self.folder / "joblets",
+            endpoints=endpoints or self.endpoints,
+            flags=flags,
+            environment=self.plan.own_environment.get(target),
+            root=self.plan.roots.get(target, ROOT),
+        )
+        self.joblets[target] = joblet
         joblet.start()
         return joblet
 

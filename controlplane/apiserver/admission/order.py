@@ -9,10 +9,11 @@ from controlplane.apiserver.admission import job as jobs
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.resolve import FIELD, Resolution, digest
 from controlplane.apiserver.admission.warnings import Warning
-from controlplane.model import times
+from controlplane.model import schedule, times
 from controlplane.model.errors import Invalid
 from controlplane.model.order import Order, OrderRequest
 from controlplane.model.packet import Packet
+from controlplane.model.schedule import Schedule
 from controlplane.model.target import Target
 
 DEFAULT_PRIORITY = 50
@@ -49,6 +50,8 @@ def check(request: OrderRequest, known: Catalogue) -> None:
     if request.orchestration is not None:
         fields.one_of(request.orchestration, ORCHESTRATIONS, "orchestration")
     failure_policies.check(request.failure_policies, "failure_policies")
+    if request.schedule is not None:
+        schedule.check(request.schedule)
 
 
 def agree(request: OrderRequest, resolution: Resolution) -> None:
@@ -99,4 +102,12 @@ def build(request: OrderRequest, resolution: Resolution, *, identity: str, now: 
         digest=content,
         resolved_digest=resolution.digest,
         resolved=resolution.raw,
+        schedule=_schedule(request),
     )
+
+
+def _schedule(request: OrderRequest) -> Schedule | None:
+    if request.schedule is None or request.schedule.until is None:
+        return request.schedule
+    until = times.show(times.parse(request.schedule.until, "schedule.until"))
+    return msgspec.structs.replace(request.schedule, until=until)

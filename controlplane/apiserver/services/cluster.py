@@ -57,7 +57,7 @@ class Cluster:
         )
 
     def _replicas(self) -> list[Any]:
-        term = self._deps.election.leader()
+        term, clocks = self._deps.election.leader(), self._deps.election.clocks_off()
         entries = sorted(self._deps.cache.snapshot.all("election"), key=lambda entry: entry.stored.create_revision)
         found = []
         for entry in entries:
@@ -65,6 +65,8 @@ class Cluster:
             if candidate is not None:
                 message = convert.to_wire(candidate, cluster_pb2.Replica)
                 message.leads = term is not None and term.epoch == entry.stored.create_revision
+                if candidate.id in clocks:
+                    message.clock_off = clocks[candidate.id]
                 found.append(message)
         return found
 

@@ -22,10 +22,11 @@ from controlplane.apiserver.views.orders import status_in
 from controlplane.cache.ledgers import Ledgers
 from controlplane.engine.explaining import explain
 from controlplane.engine.planning import plan
-from controlplane.model import times
+from controlplane.model import schedule, times
 from controlplane.model.errors import Invalid, LimitExceeded, NotFound
 from controlplane.model.explanation import Explanation
-from controlplane.model.order import Order, OrderRequest
+from controlplane.model.lifecycle import FINAL_ORDER
+from controlplane.model.order import Order, OrderRequest, OrderStatus
 from controlplane.model.target import Target
 from controlplane.wire import convert
 from controlplane.wire.v1 import explanations_pb2
@@ -83,7 +84,14 @@ class Explaining:
         if len({target.name for target in added} | set(less)) < len(added) + len(less):
             raise Invalid("with_targets", "must not name a target twice, nor one that is taken away")
         changed = Overlay(known, {(Target, target.name): target for target in added}, known.settings())
-        return self._submissions.prepare(wish, orders.digest_of(wish), changed).order, added
+        order = self._submissions.prepare(wish, orders.digest_of(wish), changed).order
+        return _first_run(order, self._deps.clock.wall()), added
+
+
+def _first_run(order: Order, now: datetime) -> Order:
+    """Of a recurring order its first run is planned."""
+    following = schedule.next_after(order.schedule, now) if order.schedule is not None else None
+    return order if following is None else replace(order, schedule=None, not_before=times.show(following))
 
 
 def _explain(ledgers: Ledgers, identity: str, now: datetime, cycle: int | None = None) -> Explanation:
@@ -95,5 +103,20 @@ def _explain(ledgers: Ledgers, identity: str, now: datetime, cycle: int | None =
     if identity in ledgers.orders:
         return explain(ledgers, identity, now, cycle)
     status = status_in(snapshot.get("status/orders", identity))
+    template = ledgers.templates.get(identity)
+    if template is not None and (status is None or status.phase not in FINAL_ORDER):
+        recurs = _recurs(template.order, status)
+        return Explanation(order=identity, cycle=cycle, revision=snapshot.revision, conclusion=recurs)
     over = f"The order is over: {status.phase}." if status is not None else "The order cannot be read."
     return Explanation(order=identity, cycle=cycle, revision=snapshot.revision, conclusion=over)
+
+
+def _recurs(order: Order, status: OrderStatus | None) -> str:
+    assert order.schedule is not None
+    made = status.runs if status is not None else 0
+    front = (
+        f"The order recurs ({order.schedule.cron}, {order.schedule.tz}): its runs, {made} so far, wait for themselves."
+    )
+    if order.paused:
+        return f"{front} It is paused and makes none."
+    return f"{front} The next comes at {status.next}." if status is not None and status.next else front

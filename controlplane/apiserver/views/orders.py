@@ -68,6 +68,7 @@ class OrderView:
             revision=revision, labels=order.labels, target_policy=order.target_policy, deadline=order.deadline,
             not_before=order.not_before, orchestration=order.orchestration, preempts=order.preempts,
             cancel=order.cancel, paused=order.paused, tasks_total=order.tasks_total, digest=order.digest,
+            template=order.template, scheduled=order.scheduled,
         )  # fmt: skip
         message.packet.name = order.packet
         for policy in order.failure_policies:
@@ -75,11 +76,14 @@ class OrderView:
         for field in _WISHES:
             for item in getattr(order, field):
                 convert.fill(item, getattr(message, field).add())
+        if order.schedule is not None:
+            convert.fill(order.schedule, message.schedule)
         if resolved:
             message.resolved.CopyFrom(self._resolved_of(order))
         if status is None:
             message.status.phase = OrderPhase.PENDING
-            message.status.counts.pending = order.tasks_total
+            # A recurring order has no tasks of its own.
+            message.status.counts.pending = order.tasks_total if order.schedule is None else 0
         else:
             convert.fill(status, message.status)
         return message

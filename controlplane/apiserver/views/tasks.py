@@ -74,7 +74,12 @@ class Page:
 async def page(
     ledgers: Ledgers, snapshot: Snapshot, order: Order, *, start: int, limit: int, waits: Mapping[Part, str]
 ) -> Page:
-    """`waits` tells why pending tasks wait, by job and where they may go."""
+    """`waits` tells why pending tasks wait, by job and where they may go.
+
+    A recurring order has no tasks: those of its runs are theirs.
+    """
+    if order.schedule is not None:
+        return Page([], False)
     resolved = ledgers.resolved(order)
     places = _places(resolved, start, limit)
     ledger = ledgers.orders.get(order.id)

@@ -266,12 +266,15 @@ class Replica(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     LEADS_FIELD_NUMBER: _builtins.int
+    CLOCK_OFF_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     grpc: _builtins.str
     http: _builtins.str
     pid: _builtins.int
     version: _builtins.str
     leads: _builtins.bool
+    clock_off: _builtins.float
+    """seconds; set when its wall clock is off, as the replica that answers reads it"""
     def __init__(
         self,
         *,
@@ -281,12 +284,15 @@ class Replica(_message.Message):
         pid: _builtins.int = ...,
         version: _builtins.str = ...,
         leads: _builtins.bool = ...,
+        clock_off: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_off", b"_clock_off", "clock_off", b"clock_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grpc", b"grpc", "http", b"http", "id", b"id", "leads", b"leads", "pid", b"pid", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_off", b"_clock_off", "clock_off", b"clock_off", "grpc", b"grpc", "http", b"http", "id", b"id", "leads", b"leads", "pid", b"pid", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__clock_off: _TypeAlias = _typing.Literal["clock_off"]  # noqa: Y015
+    _WhichOneofArgType__clock_off: _TypeAlias = _typing.Literal["_clock_off", b"_clock_off"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_off) -> _WhichOneofReturnType__clock_off | None: ...
 
 Global___Replica: _TypeAlias = Replica  # noqa: Y015
 

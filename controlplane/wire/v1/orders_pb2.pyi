@@ -176,12 +176,22 @@ class OrderStatus(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     ANSWERED_FIELD_NUMBER: _builtins.int
     EXPIRED_FIELD_NUMBER: _builtins.int
+    SCHEDULED_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    REPLACED_BY_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
     percent: _builtins.int
     started: _builtins.str
     finished: _builtins.str
     answered: _builtins.int
     """the revision of the order that the leader took account of"""
+    scheduled: _builtins.str
+    """Of a recurring order: the last time that was dealt with, how many runs were made, when the next one comes."""
+    runs: _builtins.int
+    next: _builtins.str
+    replaced_by: _builtins.str
+    """of a run: the later one that it gave way to"""
     @_builtins.property
     def counts(self) -> Global___Counts: ...
     @_builtins.property
@@ -201,25 +211,98 @@ class OrderStatus(_message.Message):
         finished: _builtins.str | None = ...,
         answered: _builtins.int = ...,
         expired: _abc.Iterable[_builtins.str] | None = ...,
+        scheduled: _builtins.str | None = ...,
+        runs: _builtins.int = ...,
+        next: _builtins.str | None = ...,
+        replaced_by: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_finished", b"_finished", "_percent", b"_percent", "_started", b"_started", "counts", b"counts", "finished", b"finished", "percent", b"percent", "started", b"started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_finished", b"_finished", "_next", b"_next", "_percent", b"_percent", "_scheduled", b"_scheduled", "_started", b"_started", "counts", b"counts", "finished", b"finished", "next", b"next", "percent", b"percent", "scheduled", b"scheduled", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finished", b"_finished", "_percent", b"_percent", "_started", b"_started", "answered", b"answered", "counts", b"counts", "expired", b"expired", "finished", b"finished", "percent", b"percent", "phase", b"phase", "reasons", b"reasons", "started", b"started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finished", b"_finished", "_next", b"_next", "_percent", b"_percent", "_scheduled", b"_scheduled", "_started", b"_started", "answered", b"answered", "counts", b"counts", "expired", b"expired", "finished", b"finished", "next", b"next", "percent", b"percent", "phase", b"phase", "reasons", b"reasons", "replaced_by", b"replaced_by", "runs", b"runs", "scheduled", b"scheduled", "started", b"started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__finished: _TypeAlias = _typing.Literal["finished"]  # noqa: Y015
     _WhichOneofArgType__finished: _TypeAlias = _typing.Literal["_finished", b"_finished"]  # noqa: Y015
+    _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
+    _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015
     _WhichOneofReturnType__percent: _TypeAlias = _typing.Literal["percent"]  # noqa: Y015
     _WhichOneofArgType__percent: _TypeAlias = _typing.Literal["_percent", b"_percent"]  # noqa: Y015
+    _WhichOneofReturnType__scheduled: _TypeAlias = _typing.Literal["scheduled"]  # noqa: Y015
+    _WhichOneofArgType__scheduled: _TypeAlias = _typing.Literal["_scheduled", b"_scheduled"]  # noqa: Y015
     _WhichOneofReturnType__started: _TypeAlias = _typing.Literal["started"]  # noqa: Y015
     _WhichOneofArgType__started: _TypeAlias = _typing.Literal["_started", b"_started"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__finished) -> _WhichOneofReturnType__finished | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next) -> _WhichOneofReturnType__next | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__percent) -> _WhichOneofReturnType__percent | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scheduled) -> _WhichOneofReturnType__scheduled | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__started) -> _WhichOneofReturnType__started | None: ...
 
 Global___OrderStatus: _TypeAlias = OrderStatus  # noqa: Y015
+
+@_typing.final
+class Schedule(_message.Message):
+    """Makes an order recur: it never runs itself, its runs are orders of their own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CRON_FIELD_NUMBER: _builtins.int
+    TZ_FIELD_NUMBER: _builtins.int
+    MISSED_FIELD_NUMBER: _builtins.int
+    OVERLAP_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    cron: _builtins.str
+    """5 fields, or 6 with seconds in front"""
+    tz: _builtins.str
+    """default UTC"""
+    missed: _builtins.str
+    """skip, last (default) or all"""
+    overlap: _builtins.str
+    """allow (default), skip or replace"""
+    until: _builtins.str
+    """no run later than this"""
+    limit: _builtins.int
+    """no more runs than this"""
+    def __init__(
+        self,
+        *,
+        cron: _builtins.str = ...,
+        tz: _builtins.str | None = ...,
+        missed: _builtins.str | None = ...,
+        overlap: _builtins.str | None = ...,
+        until: _builtins.str | None = ...,
+        limit: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_missed", b"_missed", "_overlap", b"_overlap", "_tz", b"_tz", "_until", b"_until", "limit", b"limit", "missed", b"missed", "overlap", b"overlap", "tz", b"tz", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_missed", b"_missed", "_overlap", b"_overlap", "_tz", b"_tz", "_until", b"_until", "cron", b"cron", "limit", b"limit", "missed", b"missed", "overlap", b"overlap", "tz", b"tz", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__missed: _TypeAlias = _typing.Literal["missed"]  # noqa: Y015
+    _WhichOneofArgType__missed: _TypeAlias = _typing.Literal["_missed", b"_missed"]  # noqa: Y015
+    _WhichOneofReturnType__overlap: _TypeAlias = _typing.Literal["overlap"]  # noqa: Y015
+    _WhichOneofArgType__overlap: _TypeAlias = _typing.Literal["_overlap", b"_overlap"]  # noqa: Y015
+    _WhichOneofReturnType__tz: _TypeAlias = _typing.Literal["tz"]  # noqa: Y015
+    _WhichOneofArgType__tz: _TypeAlias = _typing.Literal["_tz", b"_tz"]  # noqa: Y015
+    _WhichOneofReturnType__until: _TypeAlias = _typing.Literal["until"]  # noqa: Y015
+    _WhichOneofArgType__until: _TypeAlias = _typing.Literal["_until", b"_until"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__missed) -> _WhichOneofReturnType__missed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__overlap) -> _WhichOneofReturnType__overlap | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tz) -> _WhichOneofReturnType__tz | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until) -> _WhichOneofReturnType__until | None: ...
+
+Global___Schedule: _TypeAlias = Schedule  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
@@ -439,6 +522,7 @@ class Order(_message.Message):
     ORCHESTRATION_FIELD_NUMBER: _builtins.int
     PREEMPTS_FIELD_NUMBER: _builtins.int
     FAILURE_POLICIES_FIELD_NUMBER: _builtins.int
+    SCHEDULE_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     TASKS_TOTAL_FIELD_NUMBER: _builtins.int
@@ -451,6 +535,8 @@ class Order(_message.Message):
     CANCEL_TASKS_FIELD_NUMBER: _builtins.int
     MOVES_FIELD_NUMBER: _builtins.int
     RELEASES_FIELD_NUMBER: _builtins.int
+    TEMPLATE_FIELD_NUMBER: _builtins.int
+    SCHEDULED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     priority: _builtins.int
     owner: _builtins.str
@@ -471,12 +557,18 @@ class Order(_message.Message):
     digest: _builtins.str
     next_task_token: _builtins.str
     """for ListTasks, empty when tasks is complete"""
+    template: _builtins.str
+    """of a run: the recurring order that it belongs to"""
+    scheduled: _builtins.str
+    """of a run: its time"""
     @_builtins.property
     def packet(self) -> Global___PacketRef: ...
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def failure_policies(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.FailurePolicy]: ...
+    @_builtins.property
+    def schedule(self) -> Global___Schedule: ...
     @_builtins.property
     def resolved(self) -> Global___Resolved: ...
     @_builtins.property
@@ -512,6 +604,7 @@ class Order(_message.Message):
         orchestration: _builtins.str | None = ...,
         preempts: _builtins.bool = ...,
         failure_policies: _abc.Iterable[_common_pb2.FailurePolicy] | None = ...,
+        schedule: Global___Schedule | None = ...,
         cancel: _builtins.bool = ...,
         paused: _builtins.bool = ...,
         tasks_total: _builtins.int = ...,
@@ -524,10 +617,12 @@ class Order(_message.Message):
         cancel_tasks: _abc.Iterable[Global___TaskSelection] | None = ...,
         moves: _abc.Iterable[Global___Move] | None = ...,
         releases: _abc.Iterable[Global___Release] | None = ...,
+        template: _builtins.str = ...,
+        scheduled: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_target_policy", b"_target_policy", "deadline", b"deadline", "not_before", b"not_before", "orchestration", b"orchestration", "packet", b"packet", "priority", b"priority", "resolved", b"resolved", "status", b"status", "target_policy", b"target_policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_scheduled", b"_scheduled", "_target_policy", b"_target_policy", "deadline", b"deadline", "not_before", b"not_before", "orchestration", b"orchestration", "packet", b"packet", "priority", b"priority", "resolved", b"resolved", "schedule", b"schedule", "scheduled", b"scheduled", "status", b"status", "target_policy", b"target_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_target_policy", b"_target_policy", "cancel", b"cancel", "cancel_tasks", b"cancel_tasks", "created", b"created", "creator", b"creator", "deadline", b"deadline", "digest", b"digest", "failure_policies", b"failure_policies", "id", b"id", "labels", b"labels", "moves", b"moves", "next_task_token", b"next_task_token", "not_before", b"not_before", "orchestration", b"orchestration", "owner", b"owner", "packet", b"packet", "paused", b"paused", "preempts", b"preempts", "priority", b"priority", "releases", b"releases", "resolved", b"resolved", "resources", b"resources", "revision", b"revision", "status", b"status", "target_policy", b"target_policy", "tasks", b"tasks", "tasks_total", b"tasks_total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_scheduled", b"_scheduled", "_target_policy", b"_target_policy", "cancel", b"cancel", "cancel_tasks", b"cancel_tasks", "created", b"created", "creator", b"creator", "deadline", b"deadline", "digest", b"digest", "failure_policies", b"failure_policies", "id", b"id", "labels", b"labels", "moves", b"moves", "next_task_token", b"next_task_token", "not_before", b"not_before", "orchestration", b"orchestration", "owner", b"owner", "packet", b"packet", "paused", b"paused", "preempts", b"preempts", "priority", b"priority", "releases", b"releases", "resolved", b"resolved", "resources", b"resources", "revision", b"revision", "schedule", b"schedule", "scheduled", b"scheduled", "status", b"status", "target_policy", b"target_policy", "tasks", b"tasks", "tasks_total", b"tasks_total", "template", b"template"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline: _TypeAlias = _typing.Literal["deadline"]  # noqa: Y015
     _WhichOneofArgType__deadline: _TypeAlias = _typing.Literal["_deadline", b"_deadline"]  # noqa: Y015
@@ -537,6 +632,8 @@ class Order(_message.Message):
     _WhichOneofArgType__orchestration: _TypeAlias = _typing.Literal["_orchestration", b"_orchestration"]  # noqa: Y015
     _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
     _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    _WhichOneofReturnType__scheduled: _TypeAlias = _typing.Literal["scheduled"]  # noqa: Y015
+    _WhichOneofArgType__scheduled: _TypeAlias = _typing.Literal["_scheduled", b"_scheduled"]  # noqa: Y015
     _WhichOneofReturnType__target_policy: _TypeAlias = _typing.Literal["target_policy"]  # noqa: Y015
     _WhichOneofArgType__target_policy: _TypeAlias = _typing.Literal["_target_policy", b"_target_policy"]  # noqa: Y015
     @_typing.overload
@@ -547,6 +644,8 @@ class Order(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__orchestration) -> _WhichOneofReturnType__orchestration | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scheduled) -> _WhichOneofReturnType__scheduled | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__target_policy) -> _WhichOneofReturnType__target_policy | None: ...
 

@@ -1,0 +1,122 @@
+"""When a recurring order runs: cron expressions by the clocks of a time zone, and the identity of each run. Pure.
+
+Expressions have five fields, or six with seconds in front, as Debian's cron reads them. Where the clocks change, one
+that names its minute and its hour happens once on that day: at the first real minute after a time that is skipped, and
+at the first of two times that come twice. One with a `*` in front of its minute or hour, or with seconds, follows real
+time: it leaves out what is skipped and happens again in the hour that comes again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from cronsim import CronSim, CronSimError
+
+from controlplane.model import identity, times
+from controlplane.model.errors import Invalid
+from controlplane.model.object import Part
+from controlplane.model.windows import zone
+
+MISSED = ("skip", "last", "all")
+OVERLAP = ("allow", "skip", "replace")
+_LONGEST = 256
+_SECOND = timedelta(seconds=1)
+# How much further back each look goes that did not find enough.
+_FURTHER = 4
+
+
+class Schedule(Part, frozen=True, kw_only=True):
+    """`missed`: what becomes of runs whose time passed while nobody could make them; `overlap`: of one whose time comes
+    while an earlier run is under way. `until` and `limit` bound it: no run later than that, no more runs than that."""
+
+    cron: str = ""
+    tz: str = "UTC"
+    missed: str = "last"
+    overlap: str = "allow"
+    until: str | None = None
+    limit: int | None = None
+
+
+def check(schedule: Schedule, field: str = "schedule") -> None:
+    """Invalid, with the field's path, for what cannot be read as a schedule."""
+    if len(schedule.cron) > _LONGEST:
+        raise Invalid(f"{field}.cron", f"must not be longer than {_LONGEST} characters")
+    if zone(schedule.tz) is None:
+        raise Invalid(f"{field}.tz", f"must name a time zone such as Europe/Berlin, not {schedule.tz[:80]!r}")
+    try:
+        CronSim(schedule.cron, datetime(2000, 1, 1, tzinfo=UTC))
+    except CronSimError as error:
+        rule = f"must be a cron expression of 5 fields, or 6 with seconds in front: {error}"
+        raise Invalid(f"{field}.cron", rule) from None
+    for name, value, allowed in (("missed", schedule.missed, MISSED), ("overlap", schedule.overlap, OVERLAP)):
+        if value not in allowed:
+            raise Invalid(f"{field}.{name}", f"must be one of {', '.join(allowed)}, not {value[:80]!r}")
+    if schedule.limit is not None and schedule.limit < 1:
+        raise Invalid(f"{field}.limit", f"must be at least 1, not {schedule.limit}")
+    if schedule.until is not None:
+        times.parse(schedule.until, f"{field}.until")
+
+
+def check_fires(schedule: Schedule, after: datetime, field: str = "schedule") -> None:
+    """Invalid when no run of it would ever come."""
+    if next_after(schedule, after) is not None:
+        return
+    if schedule.until is not None and next_after(_unbounded(schedule), after) is not None:
+        raise Invalid(f"{field}.until", "must not be before the first run")
+    raise Invalid(f"{field}.cron", "must name a time that comes: it never does within 50 years")
+
+
+def next_after(schedule: Schedule, after: datetime) -> datetime | None:
+    """The first time after that moment, in UTC; None when there is none, or none within 50 years."""
+    last = _last(schedule)
+    found = next(_times(schedule, after), None)
+    return found if found is not None and (last is None or found <= last) else None
+
+
+def latest(schedule: Schedule, after: datetime, now: datetime, most: int) -> list[datetime]:
+    """The last times, so many at most, after the one moment and not after the other, ascending.
+
+    Looks back from `now`, further and further, so that a long time with many runs in it is not counted through.
+    """
+    last = _last(schedule)
+    end = now if last is None else min(now, last)
+    span = most * _SECOND
+    while True:
+        start = max(after, end - span)
+        found: deque[datetime] = deque(maxlen=most)
+        for moment in _times(schedule, start):
+            if moment > end:
+                break
+            found.append(moment)
+        if start == after or len(found) == most:
+            return list(found)
+        span *= _FURTHER
+
+
+def run_identity(template: str, scheduled: datetime) -> str:
+    """The identity of the template's run of that time: the same whoever makes it, and however often."""
+    milliseconds = int(scheduled.timestamp() * 1000).to_bytes(6, "big")
+    chance = hashlib.blake2b(template.encode() + milliseconds, digest_size=10, person=b"controlplane-run").digest()
+    return identity.from_bytes(milliseconds + chance)
+
+
+def _times(schedule: Schedule, after: datetime) -> Iterator[datetime]:
+    """In UTC. Where the clocks were put back, the library may name times once more that have passed."""
+    place = zone(schedule.tz) or UTC
+    passed = after.astimezone(UTC)
+    for moment in CronSim(schedule.cron, after.astimezone(place)):
+        found = moment.astimezone(UTC)
+        if found > passed:
+            passed = found
+            yield found
+
+
+def _last(schedule: Schedule) -> datetime | None:
+    return times.parse(schedule.until, "until") if schedule.until else None
+
+
+def _unbounded(schedule: Schedule) -> Schedule:
+    return Schedule(cron=schedule.cron, tz=schedule.tz)

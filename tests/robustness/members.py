@@ -1,0 +1,59 @@
+"""An etcd of three members of a test's own; members are killed and started again one by one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.etcd import Etcd
+
+COUNT = 3
+
+
+class Members(Etcd):
+    """All of them as one. `endpoint` names all, as `--etcd` takes it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.members: list[Etcd] = []
+        for number in range(COUNT):
+            place = folder / f"member-{number}"
+            place.mkdir(parents=True, exist_ok=True)
+            self.members.append(Etcd(place, name=f"member-{number}"))
+        whole = ",".join(f"{member.name}={member.peer}" for member in self.members)
+        for member in self.members:
+            member.cluster = whole
+        self.endpoint = ",".join(member.endpoint for member in self.members)
+
+    def start(self, *members: Etcd) -> None:
+        """These, or all; returns when each of them answers, which takes a majority."""
+        threads = [threading.Thread(target=member.start) for member in members or self.members]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def kill(self) -> None:
+        for member in self.members:
+            member.kill()
+
+    def leading(self) -> Etcd:
+        """The member that the others follow."""
+        for member in self.members:
+            said = member.etcdctl("endpoint", "status", "--write-out=fields")
+            fields = dict(line.split(" : ", 1) for line in said.splitlines() if " : " in line)
+            if fields['"MemberID"'] == fields['"Leader"']:
+                return member
+        raise AssertionError("no member leads")
+
+
+@contextmanager
+def running_members(folder: Path) -> Iterator[Members]:
+    members = Members(folder)
+    try:
+        members.start()
+        yield members
+    finally:
+        members.kill()
