@@ -21,7 +21,7 @@ QUANTUM = 0.005
 EPSILON = 1e-9
 PLENTY = 1 << 40
 STANDING = ("TargetPolicy", "DriverUnsupported", "RegionMismatch", "ConstraintUnmet", "RuleForbids", "RuleRequires")
-PASSING = ("TargetNotReady", "WindowClosed", "Affinity", "AntiAffinity", "Exclusive", "Spread")
+PASSING = ("TargetNotReady", "WindowClosed", "AvoidedTarget", "Affinity", "AntiAffinity", "Exclusive", "Spread")
 NEARNESS = (*STANDING, *PASSING, "InsufficientCapacity", "TargetFull", "RuleLimit", "Reserved")
 OF_ROOM = {"InsufficientCapacity", "TargetFull", "Reserved"}
 OF_A_GANG = OF_ROOM | {"Spread", "Exclusive", "AntiAffinity"}
@@ -88,6 +88,7 @@ class Group:
     policy: str = "any"
     unique: frozenset[str] = frozenset()
     gang: bool = False
+    avoid: tuple[str, ...] = ()
 
     @property
     def order(self) -> str:
@@ -96,7 +97,8 @@ class Group:
     @property
     def wish(self) -> tuple[object, ...]:
         fields = [getattr(self.job, name) for name in self.job.__struct_fields__ if name not in ("name", "resources")]
-        return (repr(fields), self.policy, self.unique, self.order if self.job.spread == "order" else "")
+        apart = self.order if self.job.spread == "order" else ""
+        return (repr(fields), self.policy, self.unique, apart, self.avoid)
 
     @property
     def needs(self) -> dict[str, Number]:
@@ -146,6 +148,8 @@ class State:
                 return not place.ready
             case "WindowClosed":
                 return not place.opened
+            case "AvoidedTarget":
+                return place.name in group.avoid and any(self._has_instead(group, other) for other in self.places)
             case "InsufficientCapacity":
                 return any(place.free(name) + EPSILON < amount for name, amount in group.needs.items())
             case "TargetFull":
@@ -156,6 +160,12 @@ class State:
                 until = place.kept_until
                 return until is not None and (job.time_limit is None or job.time_limit > until)
         return self._repelled(reason, group, place)
+
+    def _has_instead(self, group: Group, other: Place) -> bool:
+        """Whether the task may have another target, which takes work."""
+        if other.name in group.avoid or not other.ready or not other.opened:
+            return False
+        return not any(self.refuses(reason, group, other) for reason in STANDING)
 
     def _repelled(self, reason: str, group: Group, place: Place) -> bool:
         """Filters that look at the neighbours."""

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from controlplane.model import times
 from controlplane.model.job import Constraint, Constraints, Job
-from controlplane.model.order import Order, Resolved, ResolvedJob
+from controlplane.model.order import Move, Order, Resolved, ResolvedJob
 from controlplane.model.resource import Resource
 from controlplane.model.rule import Effect, Rule
 from controlplane.model.settings import Quota, Settings, Weights
@@ -141,6 +141,10 @@ QUOTAS = (
     {"*": Quota(quantities={"cpu": 3})},
     {"*": Quota(live_tasks=4), "bob": Quota(quantities={"memory": 2, "cpu": 8})},
 )
+DETOURS: Choices = {
+    "avoid": [(), ("t0",), ("t1",), ("t1", "t2"), ("t0", "t1", "t2", "t3"), ("gone",)],
+    "to": rarely("", "t0", "t2", times_more=4),
+}
 SETTINGS: Choices = {
     "cycle_budget": rarely(1000, 1, 3, 8, times_more=3),
     "placement": rarely("balance", "pack", times_more=2),
@@ -220,5 +224,18 @@ def under_way(random: Random, scene: Scene, past: int) -> Scene:
             held |= wanted
             running.append(task)
         else:
-            failed.append(task)
-    return replace(scene, running=tuple(running), failed=tuple(failed))
+            failed.append(replace(task, **drawn(random, DETOURS)))
+    return replace(scene, orders=_sent(scene.orders, failed), running=tuple(running), failed=tuple(failed))
+
+
+def _sent(orders: Sequence[Order], failed: Sequence[Task]) -> tuple[Order, ...]:
+    """The orders with the wishes of who sends tasks to a target."""
+    moves = {
+        order.id: tuple(
+            Move(job=task.job, index=task.index, attempt=1, to=task.to)
+            for task in failed
+            if task.to and task.order == order.id
+        )
+        for order in orders
+    }
+    return tuple(msgspec.structs.replace(order, moves=moves[order.id]) for order in orders)

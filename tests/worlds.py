@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -24,13 +25,22 @@ NOW = A_MOMENT  # a Monday, 12:00 UTC
 
 @dataclass(frozen=True)
 class Task:
-    """One attempt that runs on a target; `age` in seconds."""
+    """One attempt that runs on a target, or failed there; `age` in seconds.
+
+    The next attempt of one that failed avoids some targets, or goes to the one that a user named.
+    """
 
     order: str
     job: str
     index: int
     target: str
     age: int
+    avoid: tuple[str, ...] = ()
+    to: str = ""
+
+    @property
+    def detour(self) -> tuple[tuple[str, ...], str]:
+        return self.avoid, self.to
 
 
 @dataclass(frozen=True)
@@ -148,7 +158,8 @@ class Scene:
         groups = []
         for position, found in enumerate(resolved.jobs):
             raised = [law.effect.priority or 0 for law in self.laws() if law.about(found.job)]
-            left = found.count - sum((task.order, task.job) == (order.id, found.job.name) for task in self.running)
+            gone = [*self.running, *(task for task in self.failed if any(task.detour))]
+            left = found.count - sum((task.order, task.job) == (order.id, found.job.name) for task in gone)
             group = Group(
                 priority=min(100, max(1, order.priority + sum(raised))),
                 owner=order.owner,
@@ -161,8 +172,21 @@ class Scene:
             )
             groups.append(group)
         waiting = [group for group in groups if group.count]
+        waiting += self._detoured(order, groups)
         # A gang goes as one, as its first waiting job ranks.
         return [replace(group, priority=waiting[0].priority) if group.gang else group for group in waiting]
+
+    def _detoured(self, order: Order, groups: list[Group]) -> list[Group]:
+        """Those that may not go where they were, or must go to one target: they rank behind all the others."""
+        found: list[Group] = []
+        for group in groups:
+            tasks = [task for task in self.failed if (task.order, task.job) == (order.id, group.job.name)]
+            detours = Counter(task.detour for task in tasks if any(task.detour))
+            for (avoid, to), count in sorted(detours.items()):
+                rank = (*group.rank[:3], len(groups) + len(found))
+                policy = f"strict:{to}" if to else group.policy
+                found.append(replace(group, rank=rank, count=count, policy=policy, avoid=avoid))
+        return found
 
 
 def _deadline(order: Order) -> str:
@@ -183,7 +207,7 @@ def _session(target: Target) -> Live:
 
 
 def _ended(task: Task, identity: str) -> Ended:
-    ended = EndedTask(job=task.job, index=task.index, attempt=1, phase="Failed", decision="retry")
+    ended = EndedTask(job=task.job, index=task.index, attempt=1, phase="Failed", decision="retry", avoid=task.avoid)
     return Ended(
         id=identity,
         order=task.order,

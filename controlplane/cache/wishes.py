@@ -45,7 +45,7 @@ def _send(job: JobLedger, index: int, attempt: int, to: str) -> None:
     """To the target that a user named; only the attempt that follows the one that was to leave."""
     if job.state[index] in (FRESH, RETRY) and job.attempt(index) == attempt:
         job.let_wait(index)
-        job.send(index, Detour(tuple(name for name in job.detour(index).avoid if name != to), to))
+        job.send(index, Detour(job.detour(index).avoid, to))
 
 
 def cancelled(order: Order, name: str, index: int) -> bool:

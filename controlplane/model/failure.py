@@ -84,7 +84,7 @@ def decide(observed: ObservedTask, known: Circumstances) -> Decision:
         if known.moved or observed.reason == MOVED:
             return Decision("move", f"it was moved away from {known.target}", elsewhere=True)
         if observed.reason not in REASONS:
-            return Decision("cancel", "it was stopped")
+            return Decision("cancel", "it was cancelled")
     reason = reason_of(observed.reason)
     for name, policy in _in_order(known):
         if matches(policy.on, observed, reason):

@@ -19,21 +19,22 @@ from controlplane.controller_manager.runner import Controller
 from controlplane.controller_manager.targets import Targets
 from controlplane.model.errors import Conflict, Deposed
 from controlplane.model.fulfilment import Claim
-from controlplane.model.order import Counts, OrderStatus
+from controlplane.model.job import FailureMatch, FailurePolicy
+from controlplane.model.order import Counts, Move, Order, OrderStatus, Release, TaskSelection
 from controlplane.model.settings import Settings
 from controlplane.model.target import TargetStatus
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.store import keys
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.transaction import Item, Outcome
-from tests.builders import NOW, FulfilmentBuilder, a_fulfilment, an_identity, an_order
+from tests.builders import NOW, FulfilmentBuilder, OrderBuilder, a_fulfilment, an_identity, an_order
 from tests.clock import ManualClock
 from tests.component.leader_stage import Replica, Term, following, lead, running
 from tests.etcd import Etcd
 
 Setup = Callable[[Replica], Awaitable[None]]
 # What differs from run to run and says nothing about where things stand.
-_VARIES = ("epoch", "ended", "finished", "started", "since", "created", "cycle", "answered")
+_VARIES = ("epoch", "ended", "finished", "started", "since", "created", "cycle", "answered", "not_before")
 
 
 class Mortal:
@@ -138,6 +139,61 @@ async def old_orders(replica: Replica) -> None:
         await replica.write({name: PLACED[0].ended("done") for name in names})
 
 
+def with_policies(builder: OrderBuilder, *policies: FailurePolicy, **said: Any) -> Order:
+    return msgspec.structs.replace(builder.build(), failure_policies=policies, **said)
+
+
+async def ends_by_policy(replica: Replica) -> None:
+    """Tasks that are ignored, tried again elsewhere, held; one holds a claim."""
+    await replica.join("t1", cpu=8)
+    policies = (
+        FailurePolicy(on=FailureMatch(reasons=("TimedOut",)), action="ignore"),
+        FailurePolicy(on=FailureMatch(reasons=("Evicted",)), action="retry", backoff=1, elsewhere=True),
+        FailurePolicy(on=FailureMatch(reasons=("ImageError",)), action="hold"),
+    )
+    await replica.write({keys.order(ORDER.identity): with_policies(ORDER, *policies)})
+    await place(replica, *PLACED)
+    for builder, reason in zip(PLACED, ("Evicted", "TimedOut", "ImageError", "Failed"), strict=True):
+        await replica.write({keys.observed("t1", builder.identity): builder.observed("Failed", reason=reason)})
+
+
+async def a_failed_order(replica: Replica) -> None:
+    """One task fails the whole order: of the others one runs, one stopped, one never began."""
+    await replica.join("t1", cpu=8)
+    await replica.write({keys.order(ORDER.identity): with_policies(ORDER, FailurePolicy(action="fail_order"))})
+    await place(replica, *PLACED[:3])
+    await replica.write({keys.observed("t1", PLACED[0].identity): PLACED[0].observed("Failed", reason="Failed")})
+    await replica.write({keys.observed("t1", PLACED[1].identity): PLACED[1].observed("Running")})
+    await replica.write({keys.observed("t1", PLACED[2].identity): PLACED[2].observed("Cancelled")})
+
+
+async def wishes_about_tasks(replica: Replica) -> None:
+    """One is to be cancelled, one to be moved, one was and its target confirmed, one was held and is released."""
+    await replica.join("t1", cpu=8)
+    moves = tuple(Move(job="job-0", index=index, attempt=1) for index in (1, 2))
+    order = with_policies(ORDER, FailurePolicy(action="hold"), cancel_tasks=(TaskSelection(job="job-0", index=0),))
+    await replica.write({keys.order(ORDER.identity): order})
+    await place(replica, *PLACED)
+    held = {keys.ended(ORDER.identity, PLACED[3].identity): PLACED[3].ended("hold")}
+    await replica.write({**held, keys.desired("t1", PLACED[3].identity): None})
+    releases = (Release(until=1 << 40),)
+    stopping = msgspec.structs.replace(PLACED[2].build(), want="stop", reason="Moved")
+    await replica.write({keys.desired("t1", PLACED[2].identity): stopping})
+    await replica.write({keys.observed("t1", PLACED[2].identity): PLACED[2].observed("Cancelled")})
+    changed = msgspec.structs.replace(order, moves=moves, releases=releases)
+    await replica.write({keys.order(ORDER.identity): changed})
+
+
+async def a_deadline(replica: Replica) -> None:
+    """It passed long ago: one task runs, one was stopped for it, the others wait."""
+    await replica.join("t1", cpu=8)
+    await replica.write({keys.order(ORDER.identity): msgspec.structs.replace(ORDER.build(), deadline=1)})
+    await place(replica, *PLACED[:2])
+    stopping = msgspec.structs.replace(PLACED[1].build(), want="stop", reason="DeadlineExceeded")
+    await replica.write({keys.desired("t1", PLACED[1].identity): stopping})
+    await replica.write({keys.observed("t1", PLACED[1].identity): PLACED[1].observed("Cancelled")})
+
+
 async def end_of(etcd: Etcd, setup: Setup, writes: int) -> tuple[dict[str, Any], bool]:
     """Where everything stands when the first leader died after so many writes, and whether it did die."""
     died = False
@@ -156,7 +212,13 @@ async def end_of(etcd: Etcd, setup: Setup, writes: int) -> tuple[dict[str, Any],
         return state(second), died
 
 
-@pytest.mark.parametrize("setup", [ends_and_a_cancel, a_lost_target, old_orders])
+SETUPS: list[Setup] = [
+    *(ends_and_a_cancel, a_lost_target, old_orders),
+    *(ends_by_policy, a_failed_order, wishes_about_tasks, a_deadline),
+]
+
+
+@pytest.mark.parametrize("setup", SETUPS)
 async def test_controllers_come_to_the_same_end_however_often_their_leader_dies(etcd: Etcd, setup: Setup) -> None:
     expected, died = await end_of(etcd, setup, 1_000_000)
     assert not died
@@ -166,6 +228,29 @@ async def test_controllers_come_to_the_same_end_however_often_their_leader_dies(
         if not died:
             break
     assert writes >= 3
+
+
+async def test_each_of_these_ends_as_it_should(etcd: Etcd) -> None:
+    ends: dict[str, tuple[str, dict[str, int]]] = {}
+    decided: dict[str, list[str]] = {}
+    for setup in (ends_by_policy, a_failed_order, wishes_about_tasks, a_deadline):
+        found, _ = await end_of(etcd, setup, 1_000_000)
+        status = found[keys.order_status(ORDER.identity)]
+        ends[setup.__name__] = status["phase"], {name: count for name, count in status["counts"].items() if count}
+        ended = [value for key, value in found.items() if "/status/ended/" in key]
+        decided[setup.__name__] = sorted(task["decision"] for one in ended for task in one["tasks"])
+    assert ends == {
+        "ends_by_policy": ("Running", {"pending": 1, "succeeded": 1, "failed": 1, "held": 1}),
+        "a_failed_order": ("Running", {"running": 1, "failed": 1, "cancelled": 2}),
+        "wishes_about_tasks": ("Running", {"pending": 2, "placed": 2}),
+        "a_deadline": ("Running", {"placed": 1, "failed": 3}),
+    }
+    assert decided == {
+        "ends_by_policy": ["fail", "hold", "ignore", "retry"],
+        "a_failed_order": ["cancel", "fail_order"],
+        "wishes_about_tasks": ["hold", "move"],
+        "a_deadline": ["fail"],
+    }
 
 
 async def test_placements_are_made_once_however_often_their_leader_dies(etcd: Etcd) -> None:

@@ -79,13 +79,14 @@ def test_no_target_gets_more_than_its_capacity_and_its_slots(scene: Scene) -> No
 @given(scenes(preempts=True))
 def test_nothing_goes_where_a_standing_filter_or_the_time_refuses_it(scene: Scene) -> None:
     state = scene.state()
-    groups = {(group.order, group.job.name): group for group in scene.groups()}
+    groups = {(group.order, group.job.name, group.policy, group.avoid): group for group in scene.groups()}
     places = {place.name: place for place in state.places}
     for one in decided(scene).placements:
-        place, group = places[one.target], groups[one.order, one.job]
+        place = places[one.target]
+        group = groups[one.order, one.job, one.signature.policy, one.signature.detour.avoid]
         assert place.ready
         assert place.opened
-        assert not any(state.refuses(reason, group, place) for reason in STANDING)
+        assert not any(state.refuses(reason, group, place) for reason in (*STANDING, "AvoidedTarget"))
 
 
 @examples(200)
@@ -140,9 +141,11 @@ def test_no_owner_gets_more_than_its_quota(scene: Scene) -> None:
 def test_of_a_gang_all_that_waits_is_placed_or_nothing(scene: Scene) -> None:
     placed = placed_of(decided(scene).placements)
     for gang in {group.order for group in scene.groups() if group.gang}:
-        parts = [group for group in scene.groups() if group.order == gang]
-        done = {placed[gang, group.job.name] == group.count for group in parts}
-        assert done == {True} or not any(placed[gang, group.job.name] for group in parts)
+        waiting: Counter[str] = Counter()
+        for group in scene.groups():
+            waiting[group.job.name] += group.count if group.order == gang else 0
+        done = {placed[gang, name] == count for name, count in waiting.items() if count}
+        assert done == {True} or not any(placed[gang, name] for name in waiting)
 
 
 @examples(200)
