@@ -141,3 +141,13 @@ def test_tasks_that_their_user_cancelled_do_not_fail_the_order(ends: dict[str, i
     status: OrderStatus | None = folding.fold(stage.ledger, epoch=7, now=NOW, before=None)
     assert status is not None
     assert status.phase == phase
+
+
+def test_of_many_only_so_many_are_stopped_at_once() -> None:
+    stage = Stage()
+    jobs = ((orders.STOPS_AT_ONCE + 5, a_job("any")),)
+    stage.order = order_of(*jobs, created=NOW, deadline=60)
+    stage.told.write({keys.order(stage.order.id): stage.order})
+    for index in range(orders.STOPS_AT_ONCE + 5):
+        stage.place("any", index)
+    assert len(stage.stopped(late=True)) == orders.STOPS_AT_ONCE
