@@ -158,6 +158,8 @@ class Scene:
         groups = []
         for position, found in enumerate(resolved.jobs):
             raised = [law.effect.priority or 0 for law in self.laws() if law.about(found.job)]
+            if _is_late(order, found.job):
+                continue
             gone = [*self.running, *(task for task in self.failed if any(task.detour))]
             left = found.count - sum((task.order, task.job) == (order.id, found.job.name) for task in gone)
             group = Group(
@@ -178,15 +180,22 @@ class Scene:
 
     def _detoured(self, order: Order, groups: list[Group]) -> list[Group]:
         """Those that may not go where they were, or must go to one target: they rank behind all the others."""
-        found = []
+        found: list[Group] = []
         for group in groups:
             tasks = [task for task in self.failed if (task.order, task.job) == (order.id, group.job.name)]
             detours = Counter(task.detour for task in tasks if any(task.detour))
             for (avoid, to), count in sorted(detours.items()):
-                rank = (*group.rank[:3], len(groups) + len(found))
+                rank = (*group.rank[:3], len(self.resolved(order.id).jobs) + len(found))
                 policy = f"strict:{to}" if to else group.policy
                 found.append(replace(group, rank=rank, count=count, policy=policy, avoid=avoid))
         return found
+
+
+def _is_late(order: Order, job: Job) -> bool:
+    if order.deadline is None:
+        return False
+    end = times.parse(order.created, "created") + timedelta(seconds=float(order.deadline))
+    return NOW + timedelta(seconds=float(job.time_limit or 0)) > end
 
 
 def _deadline(order: Order) -> str:

@@ -244,6 +244,7 @@ TASKS = (
     Column("EXIT", _text("exit_code")),
     Column("REASON", _text("reason")),
     Column("PERCENT", _text("percent"), wide=True),
+    Column("DECIDED", _text("why"), wide=True),
     Column("FULFILMENT", _text("fulfilment"), wide=True),
     Column("ARTEFACTS", _text("artefacts"), wide=True),
 )

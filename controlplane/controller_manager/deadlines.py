@@ -29,9 +29,10 @@ def look(ledger: OrderLedger, now: str) -> Late:
     for resolved in ledger.resolved.jobs:
         name = resolved.job.name
         if ledger.jobs[name].waiting() and not ledger.blocked(name):
-            latest = deadline.latest_start(order, resolved.job)
-            if latest is not None:
-                (late if latest < now else coming).append(name if latest < now else latest)
+            if deadline.is_late(order, resolved.job, now):
+                late.append(name)
+            else:
+                coming.append(deadline.latest_start(order, resolved.job) or end)
     passed = end < now
     if ledger.live and not passed:
         coming.append(end)

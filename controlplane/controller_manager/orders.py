@@ -8,6 +8,7 @@ write too, however many they are: the status names their job.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -31,6 +32,7 @@ from controlplane.store.transaction import Item, absent, mod_is, put
 
 _COUNTS_SECONDS = 1.0
 _ORPHANS_AN_ITEM = 500
+STOPS_AT_ONCE = 1000
 # An item with more operations would keep others out of its group.
 _MOST_OPERATIONS = 25
 # Moments are written in milliseconds: who looks again must not come before the one that was named.
@@ -72,13 +74,16 @@ class Orders:
             epoch, now = self._writer.epoch, self._now()
             await self._write_all(plan(ledger, epoch=epoch, now=now, before=self._stored(key), late=late.passed))
             ledger = self._ledgers.orders.get(key)
+            if ledger is not None and any(stops(ledger, late=late.passed, epoch=epoch)):
+                return Again(after_seconds=0.0)
         if ledger is None:
             self._forget(key)
             return None
         again = await self._fold(ledger)
         if again is not None:
             self._counting.add(key)
-        return again if late.following is None else self._by(late.following, again)
+        timed = late.following is not None and key in self._ledgers.orders
+        return self._by(late.following or "", again) if timed else again
 
     async def _expire(self, ledger: OrderLedger) -> Late:
         """Fails what waits and is too late; a change of the order that happens meanwhile goes first."""
@@ -174,7 +179,7 @@ def plan(
         if whole.weight() <= _MOST_OPERATIONS:
             return [whole]
     items = [item for _, item in releases]
-    items.extend(stops(ledger, late=late, epoch=epoch))
+    items.extend(islice(stops(ledger, late=late, epoch=epoch), STOPS_AT_ONCE))
     if ledger.orphans():
         items.extend(_orphans(ledger, epoch=epoch, now=now))
     return items

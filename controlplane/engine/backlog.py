@@ -18,7 +18,7 @@ from controlplane.engine.rules.book import Book
 from controlplane.engine.rules.facts import Facts
 from controlplane.engine.service import NO_DEADLINE, Group, Queue, Rank
 from controlplane.engine.signature import Signature, signature_of
-from controlplane.model import times
+from controlplane.model import deadline, times
 from controlplane.model.order import ResolvedJob
 
 # (priority, owner, signature), and the order for a gang, which queues alone.
@@ -175,11 +175,14 @@ class Backlog:
 
 
 def groups_of(ledger: OrderLedger, moment: str) -> Iterator[tuple[int, ResolvedJob, Detour, int]]:
-    """What may be placed, by group: position, job, detour, number of tasks. Those that take a detour come last."""
+    """What may be placed, by group: position, job, detour, number of tasks. Those that take a detour come last.
+
+    What would not make the deadline is left to fail.
+    """
     apart: list[tuple[ResolvedJob, Detour, int]] = []
     for position, resolved in enumerate(ledger.resolved.jobs):
         name = resolved.job.name
-        ready = ledger.ready(name, moment)
+        ready = 0 if deadline.is_late(ledger.order, resolved.job, moment) else ledger.ready(name, moment)
         if ready > 0 and ledger.jobs[name].detours:
             (_, ready), *others = ledger.jobs[name].parts(moment)
             apart.extend((resolved, detour, count) for detour, count in others)
@@ -194,11 +197,11 @@ def _rank(ledger: OrderLedger, position: int) -> Rank:
     return (deadline_of(order.created, order.deadline), order.created, order.id, position)
 
 
-def deadline_of(created: str, deadline: float | None) -> str:
+def deadline_of(created: str, seconds: float | None) -> str:
     """The moment of the deadline; sorts after all others when there is none."""
-    if deadline is None:
+    if seconds is None:
         return NO_DEADLINE
     try:
-        return times.show(times.parse(created, "created") + timedelta(seconds=float(deadline)))
+        return times.show(times.parse(created, "created") + timedelta(seconds=float(seconds)))
     except OverflowError:
         return NO_DEADLINE

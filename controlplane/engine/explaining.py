@@ -127,6 +127,10 @@ def conclusion(ledger: OrderLedger, groups: Sequence[GroupExplanation], ahead: S
     """One line for a person."""
     waiting = sum(group.count for group in groups)
     if not waiting:
+        held = ledger.counts().held
+        if held:
+            who = "task is" if held == 1 else "tasks are"
+            return f"{held} {who} held until somebody says `cpctl release`; nothing else of this order waits."
         return "Nothing of this order waits."
     front = f"{waiting} {'task waits' if waiting == 1 else 'tasks wait'}"
     if going >= waiting:

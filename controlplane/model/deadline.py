@@ -22,3 +22,11 @@ def moment(order: Order, *, before: float = 0.0) -> str | None:
 def latest_start(order: Order, job: Job) -> str | None:
     """Who begins later may not be over in time: a job without a time limit may begin until the last moment."""
     return moment(order, before=float(job.time_limit or 0))
+
+
+def is_late(order: Order, job: Job, now: str) -> bool:
+    """Whether a task that begins now may not be over in time."""
+    if order.deadline is None:
+        return False
+    latest = latest_start(order, job)
+    return latest is not None and latest < now

@@ -62,9 +62,11 @@ async def submit(client: Client, *jobs: dict[str, Any], **said: Any) -> str:
 
 async def until(client: Client, order: str, holds: Callable[[orders_pb2.Order], bool]) -> orders_pb2.Order:
     async with asyncio.timeout(SECONDS):
-        while not holds(found := await client.orders.get(order)):
+        while True:
+            found: orders_pb2.Order = await client.orders.get(order)
+            if holds(found):
+                return found
             await asyncio.sleep(0.05)
-    return found
 
 
 async def ended(client: Client, order: str) -> orders_pb2.Order:

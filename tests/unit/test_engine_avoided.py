@@ -6,12 +6,14 @@ import msgspec
 import pytest
 
 from controlplane.engine.explaining import explain
+from controlplane.engine.planning import plan
+from controlplane.model import times
 from controlplane.model.explanation import GroupExplanation
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment
 from controlplane.model.order import Move, Order
 from controlplane.model.resource import Resource
 from controlplane.store import keys
-from tests.engine_stage import Stage, a_job
+from tests.engine_stage import Stage, a_job, order_of
 
 
 def end(stage: Stage, one: Fulfilment, decision: str = "retry", avoid: tuple[str, ...] = ()) -> None:
@@ -145,3 +147,24 @@ def test_tasks_get_the_resources_that_their_order_was_given_since() -> None:
     stage.cycle()
     (other,) = stage.live(orders[1])
     assert other.jobs["job"].time_limit == 5
+
+
+def test_a_forecast_knows_the_time_limit_that_a_target_gives() -> None:
+    stage = Stage()
+    stage.target("t1", cpu=1, default_time_limit=30)
+    stage.submit((1, a_job()))
+    asked = order_of((1, a_job()), created=times.show(stage.now))
+    found = plan(stage.told.ledgers, asked, stage.now)
+    assert found.placeable
+    assert [round(float(one.start_in_seconds)) for one in found.placements] == [30]
+    stage.target("t1", cpu=1)
+    assert not plan(stage.told.ledgers, asked, stage.now).placeable
+
+
+def test_a_held_task_says_what_it_waits_for() -> None:
+    stage = two_targets()
+    order = stage.submit((1, a_job()))
+    stage.cycle()
+    (one,) = stage.live(order)
+    end(stage, one, "hold")
+    assert explain(stage.told.ledgers, order, stage.now).conclusion.startswith("1 task is held until")

@@ -161,3 +161,15 @@ def test_what_the_budget_leaves_goes_into_the_next_cycle() -> None:
     order = stage.submit((7, a_job()))
     assert [stage.cycle().placed() for _ in range(4)] == [3, 3, 1, 0]
     assert stage.where(order) == {"t1": 7}
+
+
+def test_what_would_not_make_its_deadline_is_not_begun() -> None:
+    stage = Stage()
+    stage.target("t1")
+    order = stage.submit((1, a_job("short", time_limit=30)), (1, a_job("long", time_limit=90)), deadline=60)
+    stage.cycle()
+    assert (stage.where(order, "short").total(), stage.where(order, "long").total()) == (1, 0)
+    late = stage.submit((2, a_job(time_limit=60)), deadline=60)
+    stage.pass_seconds(0.001)
+    stage.cycle()
+    assert not stage.where(late)

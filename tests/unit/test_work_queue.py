@@ -76,3 +76,13 @@ async def test_a_cancelled_worker_takes_no_key_with_it() -> None:
         await taking
     queue.add("a")
     assert await asyncio.wait_for(queue.take(), 5) == "a"
+
+
+async def test_times_that_no_longer_count_are_forgotten_before_they_come() -> None:
+    queue: WorkQueue[int] = WorkQueue()
+    for key in range(5000):
+        queue.add_later(key, 3600.0)
+        queue.add(key)
+    assert len(queue._line) < 2000
+    queue.add_later(1, 0.0)
+    queue.close()
