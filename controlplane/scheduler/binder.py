@@ -14,6 +14,7 @@ import msgspec
 
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.restoring import attempt_floor
 from controlplane.engine import preempting
 from controlplane.engine.decide import Placement
 from controlplane.engine.preempting import Eviction
@@ -101,8 +102,12 @@ class Binder:
         wanted: Counter[tuple[str, str]] = Counter()
         for placement in placements:
             wanted[placement.order, placement.job] += placement.count
+        floor = attempt_floor(self._ledgers.cache.snapshot)
         return {
-            (order, job): iter(self._ledgers.orders[order].jobs[job].take(count, now))
+            (order, job): (
+                (index, max(attempt, floor + 1))
+                for index, attempt in self._ledgers.orders[order].jobs[job].take(count, now)
+            )
             for (order, job), count in wanted.items()
             if order in self._ledgers.orders
         }

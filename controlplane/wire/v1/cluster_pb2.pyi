@@ -257,6 +257,73 @@ class StatusRequest(_message.Message):
 Global___StatusRequest: _TypeAlias = StatusRequest  # noqa: Y015
 
 @_typing.final
+class EtcdSpace(_message.Message):
+    """etcd as the replica that answers saw it last. level is Ok, Near (a warning) or Full (nothing new is admitted)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    IN_USE_FIELD_NUMBER: _builtins.int
+    QUOTA_FIELD_NUMBER: _builtins.int
+    ALARM_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    version: _builtins.str
+    size: _builtins.int
+    in_use: _builtins.int
+    quota: _builtins.int
+    alarm: _builtins.bool
+    level: _builtins.str
+    why: _builtins.str
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        version: _builtins.str = ...,
+        size: _builtins.int = ...,
+        in_use: _builtins.int = ...,
+        quota: _builtins.int = ...,
+        alarm: _builtins.bool = ...,
+        level: _builtins.str = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alarm", b"alarm", "cluster_id", b"cluster_id", "in_use", b"in_use", "level", b"level", "quota", b"quota", "size", b"size", "version", b"version", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EtcdSpace: _TypeAlias = EtcdSpace  # noqa: Y015
+
+@_typing.final
+class Restoring(_message.Message):
+    """The state came from a backup: nothing is placed until the joblets of these targets have reported."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    since: _builtins.str
+    @_builtins.property
+    def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        since: _builtins.str = ...,
+        waiting_for: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "waiting_for", b"waiting_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Restoring: _TypeAlias = Restoring  # noqa: Y015
+
+@_typing.final
 class Replica(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -304,6 +371,9 @@ class StatusResponse(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     POISONED_FIELD_NUMBER: _builtins.int
     REPAIRED_FIELD_NUMBER: _builtins.int
+    ETCD_FIELD_NUMBER: _builtins.int
+    ARCHIVE_ERROR_FIELD_NUMBER: _builtins.int
+    RESTORING_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """of the replica that answers"""
     version: _builtins.str
@@ -316,10 +386,18 @@ class StatusResponse(_message.Message):
     """keys whose value could not be read"""
     repaired: _builtins.int
     """keys that the cache's self-check had to mend"""
+    archive_error: _builtins.str
+    """why finished orders are kept that could go: the archive cannot be written"""
     @_builtins.property
     def leader(self) -> Global___Leader: ...
     @_builtins.property
     def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replica]: ...
+    @_builtins.property
+    def etcd(self) -> Global___EtcdSpace: ...
+    @_builtins.property
+    def restoring(self) -> Global___Restoring:
+        """set while nothing is placed after a restore"""
+
     def __init__(
         self,
         *,
@@ -333,14 +411,59 @@ class StatusResponse(_message.Message):
         keys: _builtins.int = ...,
         poisoned: _builtins.int = ...,
         repaired: _builtins.int = ...,
+        etcd: Global___EtcdSpace | None = ...,
+        archive_error: _builtins.str = ...,
+        restoring: Global___Restoring | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["etcd", b"etcd", "leader", b"leader", "restoring", b"restoring"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "keys", b"keys", "leader", b"leader", "orders", b"orders", "poisoned", b"poisoned", "repaired", b"repaired", "replicas", b"replicas", "revision", b"revision", "targets", b"targets", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_error", b"archive_error", "etcd", b"etcd", "id", b"id", "keys", b"keys", "leader", b"leader", "orders", b"orders", "poisoned", b"poisoned", "repaired", b"repaired", "replicas", b"replicas", "restoring", b"restoring", "revision", b"revision", "targets", b"targets", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
+
+@_typing.final
+class EndRestoreRequest(_message.Message):
+    """Places again after a restore without waiting for the joblets that have not reported."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndRestoreRequest: _TypeAlias = EndRestoreRequest  # noqa: Y015
+
+@_typing.final
+class EndRestoreResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    NOT_REPORTED_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    @_builtins.property
+    def not_reported(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the targets that were waited for"""
+
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        not_reported: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["not_reported", b"not_reported", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndRestoreResponse: _TypeAlias = EndRestoreResponse  # noqa: Y015
 
 @_typing.final
 class HashRequest(_message.Message):
@@ -657,6 +780,7 @@ class Settings(_message.Message):
     QUOTAS_FIELD_NUMBER: _builtins.int
     RESERVATIONS_FIELD_NUMBER: _builtins.int
     FAILURE_MEMORY_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
     clean_up: _builtins.float
     target_grace: _builtins.float
     joblet_lease: _builtins.float
@@ -667,6 +791,7 @@ class Settings(_message.Message):
     placement: _builtins.str
     reservations: _builtins.int
     failure_memory: _builtins.float
+    history: _builtins.float
     @_builtins.property
     def default_requests(self) -> _common_pb2.Quantities: ...
     @_builtins.property
@@ -691,10 +816,11 @@ class Settings(_message.Message):
         quotas: _abc.Mapping[_builtins.str, Global___Quota] | None = ...,
         reservations: _builtins.int | None = ...,
         failure_memory: _builtins.float | None = ...,
+        history: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "reservations", b"reservations", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "reservations", b"reservations", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "revision", b"revision", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "revision", b"revision", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_up: _TypeAlias = _typing.Literal["clean_up"]  # noqa: Y015
     _WhichOneofArgType__clean_up: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up"]  # noqa: Y015
@@ -704,6 +830,8 @@ class Settings(_message.Message):
     _WhichOneofArgType__failure_memory: _TypeAlias = _typing.Literal["_failure_memory", b"_failure_memory"]  # noqa: Y015
     _WhichOneofReturnType__heartbeat: _TypeAlias = _typing.Literal["heartbeat"]  # noqa: Y015
     _WhichOneofArgType__heartbeat: _TypeAlias = _typing.Literal["_heartbeat", b"_heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType__history: _TypeAlias = _typing.Literal["history"]  # noqa: Y015
+    _WhichOneofArgType__history: _TypeAlias = _typing.Literal["_history", b"_history"]  # noqa: Y015
     _WhichOneofReturnType__joblet_lease: _TypeAlias = _typing.Literal["joblet_lease"]  # noqa: Y015
     _WhichOneofArgType__joblet_lease: _TypeAlias = _typing.Literal["_joblet_lease", b"_joblet_lease"]  # noqa: Y015
     _WhichOneofReturnType__kill_grace: _TypeAlias = _typing.Literal["kill_grace"]  # noqa: Y015
@@ -722,6 +850,8 @@ class Settings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__failure_memory) -> _WhichOneofReturnType__failure_memory | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__heartbeat) -> _WhichOneofReturnType__heartbeat | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__history) -> _WhichOneofReturnType__history | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__joblet_lease) -> _WhichOneofReturnType__joblet_lease | None: ...
     @_typing.overload
