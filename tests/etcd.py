@@ -26,8 +26,12 @@ class Etcd:
         self._flags = tuple(flags)
         client, peer = free_ports(2)
         self.endpoint = f"http://127.0.0.1:{client}"
-        self._peer = f"http://127.0.0.1:{peer}"
+        self.peer = f"http://127.0.0.1:{peer}"
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data(self) -> Path:
+        return self._folder / "data"
 
     @property
     def pid(self) -> int:
@@ -38,12 +42,12 @@ class Etcd:
         """Returns when it answers."""
         command = [
             "etcd",
-            f"--data-dir={self._folder / 'data'}",
+            f"--data-dir={self.data}",
             f"--listen-client-urls={self.endpoint}",
             f"--advertise-client-urls={self.endpoint}",
-            f"--listen-peer-urls={self._peer}",
-            f"--initial-advertise-peer-urls={self._peer}",
-            f"--initial-cluster=default={self._peer}",
+            f"--listen-peer-urls={self.peer}",
+            f"--initial-advertise-peer-urls={self.peer}",
+            f"--initial-cluster=default={self.peer}",
             "--unsafe-no-fsync",
             "--log-level=error",
             *self._flags,
