@@ -29,6 +29,11 @@ def waiting_for(snapshot: Snapshot) -> list[str]:
     cluster = cluster_of(snapshot)
     if cluster is None or not cluster.restoring or _is_resumed(snapshot, cluster.cluster_id):
         return []
+    return missing(snapshot, cluster)
+
+
+def missing(snapshot: Snapshot, cluster: ClusterStatus) -> list[str]:
+    """Whoever was alive in the backup, still exists and has not reported, whether anybody waits for it or not."""
     return [
         name
         for name in cluster.waiting_for

@@ -51,7 +51,7 @@ class Archive:
     async def _flush(self, lines: list[bytes]) -> Sequence[None]:
         day = times.show(self._clock.wall())[:10]
         try:
-            await asyncio.to_thread(append, self._place(day), b"".join(lines))
+            await asyncio.to_thread(lambda: append(self._place(day), b"".join(lines)))
         except OSError as error:
             if not self.why:
                 log.warning(

@@ -96,7 +96,11 @@ class Restoring:
 
     def concerned(self, touched: Touched) -> Iterable[str]:
         cluster = restoring.cluster_of(self._ledgers.cache.snapshot)
-        return [KEY] if cluster is not None and cluster.restored and (touched.targets or touched.config) else []
+        if cluster is None or not cluster.restored:
+            return []
+        if cluster.restoring:
+            return [KEY] if touched.targets or touched.config else []
+        return [KEY] if touched.targets.intersection(cluster.waiting_for) else []
 
     async def reconcile(self, _key: str) -> Again | None:
         snapshot = self._ledgers.cache.snapshot
@@ -106,15 +110,19 @@ class Restoring:
         if cluster.restoring and (lost := self._lost(snapshot)):
             await self._write(lost)
             return Again(after_seconds=0)
-        floor = max(cluster.attempt_floor, restoring.known_attempt(snapshot, cluster.cluster_id))
-        if not cluster.restoring and floor == cluster.attempt_floor:
-            return None
+        # Whom a person did not want to wait for is missed until it comes: what it knows counts then, too.
         new = msgspec.structs.replace(
-            cluster, epoch=self._writer.epoch, restoring=False, waiting_for=(), attempt_floor=floor
+            cluster,
+            epoch=self._writer.epoch,
+            restoring=False,
+            waiting_for=tuple(restoring.missing(snapshot, cluster)),
+            attempt_floor=max(cluster.attempt_floor, restoring.known_attempt(snapshot, cluster.cluster_id)),
         )
+        if msgspec.structs.replace(new, epoch=cluster.epoch) == cluster:
+            return None
         await self._write([_write(snapshot, new)])
         if cluster.restoring:
-            log.info("the restore is over, placing goes on", attempt_floor=floor)
+            log.info("the restore is over, placing goes on", attempt_floor=new.attempt_floor)
         return None
 
     def _lost(self, snapshot: Snapshot) -> list[Item]:

@@ -11,8 +11,8 @@ from controlplane.model.object import Object
 
 
 class ClusterStatus(Object, tag="ClusterStatus", frozen=True, kw_only=True):
-    """`restored` counts restores; `waiting_for` are the targets whose joblets were alive in the backup. Attempts
-    are numbered above `attempt_floor`."""
+    """`restored` counts restores; `waiting_for` are the targets whose joblets were alive in the backup and, once it is
+    over, those of them that never came. Attempts are numbered above `attempt_floor`."""
 
     epoch: int
     cluster_id: str

@@ -104,10 +104,7 @@ class Binder:
             wanted[placement.order, placement.job] += placement.count
         floor = attempt_floor(self._ledgers.cache.snapshot)
         return {
-            (order, job): (
-                (index, max(attempt, floor + 1))
-                for index, attempt in self._ledgers.orders[order].jobs[job].take(count, now)
-            )
+            (order, job): iter(_above(floor, self._ledgers.orders[order].jobs[job].take(count, now)))
             for (order, job), count in wanted.items()
             if order in self._ledgers.orders
         }
@@ -198,3 +195,8 @@ def _claims(fulfilment: Fulfilment) -> tuple[Operation, ...]:
         )
         for name in fulfilment.holds
     )
+
+
+def _above(floor: int, taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """After a restore, attempts are numbered above all that any joblet knows."""
+    return [(index, max(attempt, floor + 1)) for index, attempt in taken] if floor else taken

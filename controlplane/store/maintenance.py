@@ -5,6 +5,7 @@ What a member says is about that member: of several endpoints the fullest counts
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -35,7 +36,8 @@ class Condition:
 
 async def condition(channels: Channels) -> Condition:
     """Unavailable when no member answers."""
-    answers = [answer for channel in channels.every() if (answer := await _status(channel)) is not None]
+    told = await asyncio.gather(*(_status(channel) for channel in channels.every()))
+    answers = [answer for answer in told if answer is not None]
     if not answers:
         raise Unavailable("no member of etcd tells how it is")
     request = rpc.AlarmRequest(action=0, memberID=0, alarm=0)

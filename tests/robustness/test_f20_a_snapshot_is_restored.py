@@ -18,9 +18,12 @@ from tests.robustness import promises
 from tests.robustness.conftest import Tell
 from tests.robustness.load import Load, an_order, load
 from tests.robustness.parts import ROOT
+from tests.robustness.patience import PATIENCE_SECONDS
 from tests.robustness.witness import Witness
 from tests.robustness.world import OWN, Plan, World, a_world
 
+# Every process is started at once, and nobody promises how long that takes.
+LONG_SECONDS = 3 * PATIENCE_SECONDS
 KEPT = ("P1", "P3", "P4", "P7", "P8")
 # Its first attempt would run for ever, any other ends at once.
 ONCE = ("sh", "-c", "test $CONTROLPLANE_ATTEMPT -gt 1 || exec sleep 600")
@@ -101,6 +104,7 @@ async def restored(tmp_path: Path, copy: Path, plan: Plan) -> Etcd:
     return etcd
 
 
+@pytest.mark.timeout(600)
 async def test_a_restored_control_plane_repeats_nothing_and_goes_on(tmp_path: Path, tell: Tell) -> None:
     plan, copy = Plan(), tmp_path / "copy"
     async with a_world(tmp_path, plan) as world, load(world.endpoints) as running:
@@ -116,7 +120,7 @@ async def test_a_restored_control_plane_repeats_nothing_and_goes_on(tmp_path: Pa
     async with another_world(tmp_path, etcd, plan) as world:
         await check_the_waiting(world)
         world.add_simulated_targets("sim", plan.simulated)
-        await world.witness.until(lambda: not cluster(world).restoring, "the restore is over")
+        await world.witness.until(lambda: not cluster(world).restoring, "the restore is over", seconds=LONG_SECONDS)
         await world.ready()
         tell(f"reached {rates.reached:.1f}/s before, attempts go on above {cluster(world).attempt_floor}")
         for order in lost:
@@ -137,9 +141,9 @@ async def check_the_waiting(world: World) -> None:
         replica.start()
     for number in range(1, world.plan.processes + 1):
         world.add_process_target(f"local-{number}")
-    await world.witness.until(lambda: cluster_is_noted(world), "a leader takes note")
+    await world.witness.until(lambda: cluster_is_noted(world), "a leader takes note", seconds=LONG_SECONDS)
     noted = world.witness.values[keys.CLUSTER_STATUS].mod_revision
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LONG_SECONDS):
         while list((await world.client.cluster.status()).restoring.waiting_for) != ["sim-0", "sim-1", "sim-2", "sim-3"]:
             await asyncio.sleep(0.05)
     await world.client.orders.submit(an_order(world.client.mint.make(), real=True))

@@ -172,7 +172,14 @@ class Sessions:
 async def reach(deps: ApiDependencies, hello: joblets_pb2.Hello) -> None:
     """Waits for what the joblet saw of this etcd; Unavailable while the leader has not taken note of a restore."""
     seen = hello.highest_revision if hello.cluster in ("", deps.space.cluster_id) else 0
-    await deps.cache.reached(max(seen, 1), REACH_SECONDS)
+    try:
+        await deps.cache.reached(max(seen, 1), REACH_SECONDS)
+    except Unavailable as late:
+        head = await deps.store.revision()
+        if head >= seen:
+            raise
+        why = f"etcd is at revision {head}, but this joblet saw {seen}: it was restored without a new cluster id"
+        raise Unavailable(why) from late
     cluster = cluster_of(deps.cache.snapshot)
     if cluster is not None and cluster.cluster_id != deps.space.cluster_id:
         raise Unavailable("etcd was restored, and no leader has taken note of it yet")
