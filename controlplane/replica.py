@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import structlog
 
@@ -24,26 +25,29 @@ from controlplane.apiserver.server import ApiServer
 from controlplane.apiserver.writer import Writer
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache, Delta
-from controlplane.controller_manager import controllers
+from controlplane.controller_manager import controllers, restoring
+from controlplane.controller_manager.archive import Archive
 from controlplane.election.election import Election
 from controlplane.election.leadership import Leadership
 from controlplane.election.settings import ElectionSettings
 from controlplane.election.view import CandidateEntry
-from controlplane.model.errors import ControlPlaneError, Deposed, Refused
+from controlplane.model.errors import ControlPlaneError, Deposed, Refused, Unavailable
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Candidate, Term
 from controlplane.scheduler.cycle import Scheduler
-from controlplane.settings import ReplicaSettings, address
+from controlplane.settings import ReplicaSettings, address, size
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
+from controlplane.store.space import SpaceWatch
 
 log = structlog.get_logger(__name__)
 
 # The controllers do not wait for longer than this for a first cycle that places very much.
 _SWITCH_SECONDS = 0.0005
 _FIRST_CYCLE_SECONDS = 2.0
+_AGAIN_SECONDS = 0.2
 
 
 class ElectionView:
@@ -131,6 +135,8 @@ class Replica:
         self._cache = Cache(self._store, clock, check_seconds=settings.cache_check)
         self._ledgers = Ledgers(self._cache)
         self._renewals = Renewals(self._store.channels)
+        self._archive = self._open_archive()
+        self._space = SpaceWatch(self._store.channels, size(settings.etcd_quota, "etcd_quota"))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set, then steps down first and stops serving last."""
@@ -139,6 +145,8 @@ class Replica:
             following = [tasks.create_task(self._cache.run()), tasks.create_task(self._renewals.run())]
             await self._cache.reached(1)
             self._failpoints.reach("replica.listed")
+            await self._know_etcd()
+            following.append(tasks.create_task(self._space.run()))
             seat = Seat()
             server = ApiServer(
                 self._dependencies(seat, incarnation),
@@ -156,6 +164,21 @@ class Replica:
             for task in following:
                 task.cancel()
         await self._store.close()
+
+    def _open_archive(self) -> Archive | None:
+        if not self._settings.archive:
+            return None
+        full = size(self._settings.archive_bytes, "archive_bytes")
+        return Archive(Path(self._settings.archive), self._settings.id, self._clock, full_bytes=full)
+
+    async def _know_etcd(self) -> None:
+        """Which etcd this is must be known before anybody is served or led."""
+        while not self._space.cluster_id:
+            try:
+                await self._space.look()
+            except Unavailable as error:
+                log.warning("etcd does not tell how it is", error=str(error))
+                await self._clock.sleep(_AGAIN_SECONDS)
 
     def _election(self, incarnation: str, server: ApiServer) -> Election:
         settings = self._settings
@@ -191,7 +214,7 @@ class Replica:
             store=self._store,
             cache=self._cache,
             ledgers=self._ledgers,
-            writer=Writer(self._store),
+            writer=Writer(self._store, self._space.look_soon),
             renewals=self._renewals,
             election=seat,
             mint=self._mint,
@@ -199,6 +222,7 @@ class Replica:
             replica_id=self._settings.id,
             version=controlplane.__version__,
             incarnation=incarnation,
+            space=self._space,
         )
 
     async def _lead(self, leadership: Leadership) -> None:
@@ -208,14 +232,16 @@ class Replica:
         scheduler = Scheduler(
             self._ledgers, writer, self._clock, make_identity=self._mint.make, failpoints=self._failpoints
         )
+        upkeep = controllers.Upkeep(self._store, self._space, self._archive)
         try:
+            await restoring.take_note(self._ledgers, writer, self._clock, self._space.cluster_id)
             async with asyncio.TaskGroup() as term:
                 term.create_task(scheduler.run())
                 with suppress(TimeoutError):
                     # The first round over everything that is known is long; placing goes on before it.
                     async with asyncio.timeout(_FIRST_CYCLE_SECONDS):
                         await scheduler.begun.wait()
-                term.create_task(controllers.run(self._ledgers, writer, self._clock, self._failpoints))
+                term.create_task(controllers.run(self._ledgers, writer, self._clock, upkeep, self._failpoints))
         except* Deposed as deposed:
             log.info("deposed", epoch=leadership.epoch, why=str(deposed.exceptions[0]))
         except* ControlPlaneError as failed:

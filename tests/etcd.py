@@ -34,6 +34,10 @@ class Etcd:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def data(self) -> Path:
+        return self._folder / "data"
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid

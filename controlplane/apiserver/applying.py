@@ -17,6 +17,7 @@ from controlplane.apiserver.admission.warnings import Warning
 from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.repeating import insist
+from controlplane.apiserver.space_guard import check_room
 from controlplane.apiserver.storing import key_of, merged, same_revision
 from controlplane.apiserver.submission import Submissions
 from controlplane.model import identity, times
@@ -118,6 +119,8 @@ class Applying:
 
     async def _write(self, item: Item, new: Sequence[tuple[Named | Order | Settings, str]]) -> int:
         """The revision it was written at, 0 when it was not. New orders take their owners' places first."""
+        if any(not isinstance(one, Settings) for one, _ in new):
+            check_room(self._deps)
         with self._submissions.quotas.entrance() as entrance:
             for one, path in new:
                 if isinstance(one, Order):

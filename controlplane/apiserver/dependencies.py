@@ -18,6 +18,7 @@ from controlplane.model.identity import Mint
 from controlplane.model.leadership import Term
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
+from controlplane.store.space import SpaceWatch
 from controlplane.store.transaction import Item, Outcome
 
 
@@ -58,3 +59,4 @@ class ApiDependencies:
     replica_id: str
     version: str
     incarnation: str
+    space: SpaceWatch

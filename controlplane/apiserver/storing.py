@@ -16,6 +16,7 @@ from controlplane.apiserver.admission.warnings import Warning
 from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.repeating import insist
+from controlplane.apiserver.space_guard import check_room
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model import times
 from controlplane.model.errors import AlreadyExists, Broken, Conflict, IllegalTransition, NotFound
@@ -51,6 +52,7 @@ class Objects:
 
     async def create(self, item: Named) -> Stored:
         new = named.create(await self.admit(item, named.admit), self.stamp())
+        check_room(self._deps)
         outcome, _ = await insist(self._deps, transaction.creating(key_of(new), codec.encode(new)))
         if outcome.succeeded:
             return Stored(new, outcome.revision, warnings.of(new))
@@ -71,6 +73,7 @@ class Objects:
             if not changes:
                 return Stored(new, there.mod_revision, warnings.of(new))
             same_revision(there, revision, checked)
+            check_room(self._deps)
             outcome, _ = await insist(self._deps, rewriting(there, new))
             if outcome.succeeded:
                 return Stored(new, outcome.revision, warnings.of(new))

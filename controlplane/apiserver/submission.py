@@ -24,10 +24,11 @@ from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.quotas import Entrance, Quotas
 from controlplane.apiserver.reading import SnapshotCatalogue
 from controlplane.apiserver.repeating import insist, insist_all
+from controlplane.apiserver.space_guard import check_room
 from controlplane.cache.reflector import Delta
 from controlplane.cache.settings import settings_of
 from controlplane.model import identity, schedule, times
-from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, Refused
+from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, LimitExceeded, Refused
 from controlplane.model.order import Order, OrderRequest
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item, Outcome, Value
@@ -79,6 +80,7 @@ class Submissions:
             try:
                 if request.id and identity.milliseconds(request.id) < self._oldest():
                     raise Invalid("id", "is older than the time for which finished orders are kept, and not known")
+                check_room(self._deps)
                 prepared = await self._prepared(request, content)
                 entrance.enter(prepared.order)
             except Refused as refusal:
@@ -110,6 +112,10 @@ class Submissions:
     async def _plain(self, requests: Sequence[OrderRequest], entrance: Entrance) -> dict[int, Prepared]:
         """Those that can be decided at once on what this replica knows."""
         plain: dict[int, Prepared] = {}
+        try:
+            check_room(self._deps)
+        except LimitExceeded:
+            return plain
         oldest, now = self._oldest(), times.show(self._deps.clock.wall())
         known = SnapshotCatalogue(self._deps.cache.snapshot)
         for position, request in enumerate(requests):

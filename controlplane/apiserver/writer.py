@@ -4,20 +4,24 @@ the others alone. What failed is said in words that help a person; OutcomeUnknow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from controlplane.aio.group_commit import GroupCommit
 from controlplane.model.errors import ControlPlaneError, Unavailable
-from controlplane.store import transaction
+from controlplane.store import keys, transaction
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Item, Outcome
 
 GATHER_SECONDS = 0.02
+_NO_SPACE = "space exceeded"
+_REPORTS = f"{keys.ROOT}inventory/".encode()
 
 
 class Writer:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, when_full: Callable[[], None] = lambda: None) -> None:
+        """`when_full` hears of writes that etcd refused for want of space."""
         self._store = store
+        self._when_full = when_full
         self._groups: GroupCommit[Item, Outcome] = GroupCommit(
             self._flush, transaction.front, gather_seconds=GATHER_SECONDS
         )
@@ -43,10 +47,19 @@ class Writer:
                 return [await self._store.commit(items[0])]
             return await self._store.commit_group(items)
         except Unavailable as error:
+            if _NO_SPACE in str(error):
+                self._when_full()
+                if len(items) == 1 and _is_report(items[0]):
+                    return await self._store.commit_group(items)
             raise Unavailable(_in_words(str(error))) from None
 
 
+def _is_report(item: Item) -> bool:
+    """What joblets saw goes on in a full etcd, which does not count what is nested: ends are what makes room again."""
+    return all(key.startswith(_REPORTS) for key in item.written())
+
+
 def _in_words(details: str) -> str:
-    if "space exceeded" in details:
+    if _NO_SPACE in details:
         return f"etcd is out of space and takes no writes until it has been compacted and defragmented ({details})"
     return f"etcd cannot be written to ({details})"

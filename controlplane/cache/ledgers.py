@@ -140,6 +140,8 @@ class Ledgers:
                 touched.orders.add(delta.parts[0])
             case "config/targets" | "status/targets":
                 touched.targets.add(delta.parts[0])
+            case "status":
+                touched.config.add(f"status/{delta.parts[0]}")
             case _:
                 touched.config.add(delta.tree)
 

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from controlplane.cli import change, drill, explain, get, leading, plan, replay, shell, submitting, verify
+from controlplane.cli import (
+    backup,
+    change,
+    drill,
+    explain,
+    get,
+    leading,
+    plan,
+    replay,
+    shell,
+    status,
+    submitting,
+    verify,
+)
 
-GROUPS = (submitting, get, explain, plan, change, leading, verify, replay, drill)
+GROUPS = (submitting, get, explain, plan, change, leading, status, verify, replay, drill, backup)
 
 
 def main() -> None:

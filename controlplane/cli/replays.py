@@ -20,8 +20,8 @@ from controlplane.model.leadership import Cycle
 from controlplane.model.selectors import match_all
 from controlplane.replay import replaying
 from controlplane.replay.replaying import Again
+from controlplane.store import maintenance
 from controlplane.store.kv import Store
-from controlplane.verify import reading
 from controlplane.verify.p6_priority import Placed, Seen, Waiting
 
 MOST_CYCLES = 50
@@ -47,7 +47,7 @@ async def newest(store: Store, clock: Clock) -> tuple[list[Seen], str]:
 async def _repeatable(store: Store) -> tuple[list[Cycle], str]:
     """The newest cycles whose world etcd still remembers and that this engine decided, and what came of the others."""
     recorded = (await replaying.records(store))[-MOST_CYCLES:]
-    oldest = await reading.oldest(store)
+    oldest = await maintenance.oldest(store)
     ours = [cycle for cycle in recorded if cycle.engine == engine.VERSION]
     there = [cycle for cycle in ours if cycle.revision >= oldest]
     if len(ours) < len(recorded):

@@ -232,6 +232,7 @@ SETTINGS = (
     ),
     Column("RESERVATIONS", _text("reservations"), wide=True),
     Column("FAILURE MEMORY", _text("failure_memory"), wide=True),
+    Column("HISTORY", _text("history"), wide=True),
     Column("WEIGHTS", _text("weights"), wide=True),
     Column("QUOTAS", lambda item: ",".join(item.get("quotas") or {}) or "-", wide=True),
 )

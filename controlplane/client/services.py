@@ -168,6 +168,11 @@ class Cluster:
             Method(self._stub, "StepDown", cluster.StepDownResponse), cluster.StepDownRequest(), repeatable=False
         )
 
+    async def end_restore(self) -> cluster.EndRestoreResponse:
+        return await self._caller.write(
+            Method(self._stub, "EndRestore", cluster.EndRestoreResponse), cluster.EndRestoreRequest(), repeatable=True
+        )
+
     async def hash(self) -> cluster.HashResponse:
         return await self._caller.read(Method(self._stub, "Hash", cluster.HashResponse), cluster.HashRequest())
 

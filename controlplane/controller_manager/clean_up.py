@@ -2,6 +2,8 @@
 
 The time counts from the later of the order's end and its identity's own time, so that a repeated submit of a cleaned
 identity is always old enough to be refused. The order's config goes last: while it is there, the rest can be found.
+With an archive, an order is on disk before anything of it is deleted; while that cannot be done it stays, and
+`status/archive` says so.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from controlplane.aio.failpoint import Failpoints
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.cache.settings import settings_of
 from controlplane.cache.snapshot import Entry
+from controlplane.controller_manager.archive import Archive
 from controlplane.controller_manager.runner import Again
 from controlplane.model import identity, times
-from controlplane.model.errors import Broken, Conflict, Invalid
+from controlplane.model.cluster import ArchiveStatus
+from controlplane.model.errors import Broken, Conflict, Invalid, Unavailable
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import OrderStatus
-from controlplane.store import keys
+from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
-from controlplane.store.transaction import Item, delete, mod_is
+from controlplane.store.transaction import Item, delete, mod_is, put
 
 KEPT_TERMS = 1_000
 KEPT_CYCLES = 10_000
@@ -31,18 +35,28 @@ HISTORY = "history"
 _DELETES_AN_ITEM = 50
 _PAUSE_SECONDS = 0.1
 _HISTORY_SECONDS = 60.0
+_ARCHIVE_SECONDS = 5.0
 
 
 class CleanUp:
     name = "clean-up"
 
     def __init__(
-        self, ledgers: Ledgers, writer: FencedWriter, clock: Clock, failpoints: Failpoints = NO_FAILPOINTS
+        self,
+        ledgers: Ledgers,
+        writer: FencedWriter,
+        clock: Clock,
+        archive: Archive | None = None,
+        failpoints: Failpoints = NO_FAILPOINTS,
     ) -> None:
         self._ledgers = ledgers
         self._writer = writer
         self._clock = clock
+        self._archive = archive
         self._failpoints = failpoints
+        # On disk and not all deleted yet.
+        self._kept: set[str] = set()
+        self._telling = False
 
     def every_key(self) -> Iterable[str]:
         snapshot = self._ledgers.cache.snapshot
@@ -66,7 +80,38 @@ class CleanUp:
             left = due_seconds(key, found, settings_of(snapshot).clean_up, self._clock.wall())
             if left > 0:
                 return Again(after_seconds=left)
+        if not await self._keep(key, config, status):
+            return Again(after_seconds=_ARCHIVE_SECONDS)
         return await self._delete_order(key)
+
+    async def _keep(self, key: str, config: Entry | None, status: Entry | None) -> bool:
+        """Whether the order may be deleted: it is on disk, if it has to be."""
+        if self._archive is None or key in self._kept:
+            return True
+        ended = sorted(self._ledgers.cache.snapshot.all("status/ended", key), key=lambda entry: entry.revision)
+        try:
+            await self._archive.keep(key, config, status, ended)
+        except Unavailable:
+            await self._tell_archive()
+            return False
+        self._kept.add(key)
+        await self._tell_archive()
+        return True
+
+    async def _tell_archive(self) -> None:
+        """One write when the archive fails, one when it is well again or there is none to write to."""
+        entry = self._ledgers.cache.snapshot.get("status", "archive")
+        why = self._archive.why if self._archive is not None else ""
+        if self._telling or bool(why) == (entry is not None):
+            return
+        self._telling = True
+        try:
+            now = times.show(self._clock.wall())
+            told = put(keys.ARCHIVE_STATUS, codec.encode(ArchiveStatus(epoch=self._writer.epoch, why=why, since=now)))
+            compare = mod_is(keys.ARCHIVE_STATUS, entry.revision if entry is not None else 0)
+            await self._write(Item((compare,), (told if why else delete(keys.ARCHIVE_STATUS),)))
+        finally:
+            self._telling = False
 
     async def _delete_order(self, key: str) -> Again | None:
         """Ended attempts first, in bounded pieces, then the status, the config last of all."""
@@ -79,6 +124,8 @@ class CleanUp:
             return Again(after_seconds=_PAUSE_SECONDS)
         config = keys.order(key)
         entry = snapshot.get("config/orders", key)
+        # Should it have changed meanwhile, it is put on disk again as it is then.
+        self._kept.discard(key)
         await self._write(
             Item(
                 compares=(mod_is(config, entry.revision if entry is not None else 0),),
@@ -93,6 +140,7 @@ class CleanUp:
         return None
 
     async def _trim_history(self) -> Again:
+        await self._tell_archive()
         snapshot = self._ledgers.cache.snapshot
         terms = sorted(entry.stored.key for entry in snapshot.all("terms"))
         cycles = sorted(entry.stored.key for entry in snapshot.all("cycles"))

@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.failpoint import NONE as NO_FAILPOINTS
 from controlplane.aio.failpoint import Failpoints
 from controlplane.cache.ledgers import Ledgers
+from controlplane.controller_manager.archive import Archive
 from controlplane.controller_manager.clean_up import CleanUp
+from controlplane.controller_manager.compaction import Compaction
 from controlplane.controller_manager.orders import Orders
 from controlplane.controller_manager.recurring import Recurring
-from controlplane.controller_manager.runner import Runner
+from controlplane.controller_manager.restoring import Restoring
+from controlplane.controller_manager.runner import Controller, Runner
 from controlplane.controller_manager.targets import Targets
 from controlplane.store.fenced import FencedWriter
+from controlplane.store.kv import Store
+from controlplane.store.space import SpaceWatch
 
 
-async def run(ledgers: Ledgers, writer: FencedWriter, clock: Clock, failpoints: Failpoints = NO_FAILPOINTS) -> None:
-    """Until cancelled, or until one of them finds this leader deposed."""
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What looks after etcd and the disk need beside the ledgers."""
+
+    store: Store
+    space: SpaceWatch
+    archive: Archive | None
+
+
+async def run(
+    ledgers: Ledgers,
+    writer: FencedWriter,
+    clock: Clock,
+    upkeep: Upkeep | None = None,
+    failpoints: Failpoints = NO_FAILPOINTS,
+) -> None:
+    """Until cancelled, or until one finds this leader deposed. Without upkeep nothing is archived or compacted."""
+    controllers: list[Controller] = [
+        Orders(ledgers, writer, clock),
+        Targets(ledgers, writer, clock),
+        Restoring(ledgers, writer, clock),
+        CleanUp(ledgers, writer, clock, upkeep.archive if upkeep is not None else None, failpoints),
+        Recurring(ledgers, writer, clock),
+    ]
+    if upkeep is not None:
+        controllers.append(Compaction(ledgers, upkeep.store, upkeep.space, clock))
     async with asyncio.TaskGroup() as tasks:
-        for controller in (
-            Orders(ledgers, writer, clock),
-            Targets(ledgers, writer, clock),
-            CleanUp(ledgers, writer, clock, failpoints),
-            Recurring(ledgers, writer, clock),
-        ):
+        for controller in controllers:
             tasks.create_task(Runner(controller, ledgers, clock).run())

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from immutables import Map
 
 from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.restoring import is_restoring
 from controlplane.cache.settings import settings_of
 from controlplane.cache.snapshot import Snapshot
 from controlplane.cache.target_ledger import Kind
@@ -119,7 +120,8 @@ class Lookout:
         status = snapshot.get("status/targets", name)
         live = snapshot.get("inventory", name, keys.LIVE)
         # An entry is made anew with every change of its key; a ledger counts its own.
-        key = (config, status, live, there, there.version if there is not None else 0)
+        cluster = snapshot.get("status", "cluster")
+        key = (config, status, live, there, there.version if there is not None else 0, cluster)
         known = self._rows.get(name)
         if known is None or known[0] != key:
             known = (key, row_of(name, snapshot, self._ledgers))
@@ -141,10 +143,11 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
         return None
     ledger = ledgers.target(name)
     phase = status.phase if status is not None else "Provisioning"
+    restoring = is_restoring(snapshot)
     return TargetRow(
         facts=facts_of(target, live, capacity),
-        ready=phase == "Ready" and live is not None and not target.cordoned and not target.drain,
-        phase=phase,
+        ready=phase == "Ready" and not restoring and live is not None and not target.cordoned and not target.drain,
+        phase="Ready, but the control plane waits for joblets after a restore" if restoring else phase,
         capacity=capacity,
         free={name: whole(round(amount - ledger.used.get(name, 0), 9)) for name, amount in capacity.items()},
         slots=None if target.max_fulfilments is None else target.max_fulfilments - len(ledger.fulfilments),

@@ -34,3 +34,6 @@ class Driver(Protocol):
         """Whether another one that is still alive here holds one of its unique resources."""
 
     def running(self) -> int: ...
+
+    def busy(self) -> bool:
+        """Whether anything is alive here, also of what was dropped and is still dying."""

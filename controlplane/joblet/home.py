@@ -2,8 +2,10 @@
 
 `Folder` keeps DIR/secret (who this joblet is), DIR/lock (held while it lives, so that two joblets never share a
 folder), DIR/sessions (the sessions it reported under, and in which boot of the machine) and DIR/confirmed (until when
-the last of them is confirmed, for the shims of holders). `Home` is the same without a folder, for what dies with the
-process. The folder is written by rename or by one append, so that a kill at any moment leaves it readable.
+the last of them is confirmed, for the shims of holders), DIR/attempts (the highest attempt number that was started) and
+DIR/cluster (the etcd that it works for, and what DIR/attempts said when it came to it). `Home` is the same without a
+folder, for what dies with the process. The folder is written by rename or by one append, so that a kill at any moment
+leaves it readable.
 """
 
 from __future__ import annotations
@@ -22,13 +24,38 @@ def read_boot() -> str:
     return _BOOT_ID.read_text(encoding="ascii").strip()
 
 
-class Home:
-    """`until` is the monotonic time up to which the replicas have confirmed that this target's session lives."""
+class HighMark:
+    """The highest attempt number that was ever started here, in DIR/attempts; without a path while it lives."""
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self.value = _number(path) if path is not None else 0
+
+    def reach(self, attempt: int) -> None:
+        """Must come before the start."""
+        if attempt > self.value:
+            self.value = attempt
+            if self._path is not None:
+                replace(self._path, f"{attempt}\n")
+
+
+class Home:
+    """`until` is the monotonic time up to which the replicas have confirmed that this target's session lives.
+
+    `cluster` is the etcd that it works for, `known_attempt` the highest attempt number from before it came to that.
+    """
+
+    def __init__(self, secret: str, mark: HighMark | None = None) -> None:
         self.secret = secret
         self.until = 0.0
+        self.mark = mark or HighMark()
+        self.cluster = ""
+        self.known_attempt = 0
         self._sessions: set[str] = set()
+
+    def belong(self, cluster: str) -> None:
+        """It works for this etcd from now on. Nothing that it did for another one may be alive any more."""
+        self.cluster, self.known_attempt = cluster, self.mark.value
 
     def remember(self, session: str) -> None:
         """Must come before the first report of the session."""
@@ -49,7 +76,8 @@ class Folder(Home):
         self.path = path
         self.boot = boot
         self._lock = take_lock(path)
-        super().__init__(read_secret(path))
+        super().__init__(read_secret(path), HighMark(path / "attempts"))
+        self._read_cluster()
         self._since = 0.0
         self._read_confirmed()
         self._read_sessions()
@@ -70,6 +98,18 @@ class Folder(Home):
             self._since = sent_at
         super().confirm(sent_at, lease_seconds)
         replace(self.path / "confirmed", f"{self.until:.6f} {self._since:.6f} {self.boot}\n")
+
+    def belong(self, cluster: str) -> None:
+        if cluster != self.cluster:
+            super().belong(cluster)
+            replace(self.path / "cluster", f"{cluster} {self.known_attempt}\n")
+
+    def _read_cluster(self) -> None:
+        try:
+            cluster, known = (self.path / "cluster").read_text(encoding="ascii").split()
+            self.cluster, self.known_attempt = cluster, int(known)
+        except (FileNotFoundError, ValueError):
+            return
 
     def _read_confirmed(self) -> None:
         try:
@@ -108,6 +148,13 @@ def read_secret(path: Path) -> str:
     if not file.exists():
         replace(file, chance(16).hex())
     return file.read_text(encoding="ascii").strip()
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return 0
 
 
 def replace(file: Path, text: str) -> None:

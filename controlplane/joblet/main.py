@@ -23,7 +23,7 @@ from controlplane.aio.failpoint import Failpoints
 from controlplane.joblet.driver import Driver
 from controlplane.joblet.drivers.process import ProcessDriver
 from controlplane.joblet.drivers.simulated import Chances, SimulatedDriver
-from controlplane.joblet.home import Folder, Home, read_boot, read_secret, take_lock
+from controlplane.joblet.home import Folder, HighMark, Home, read_boot, read_secret, take_lock
 from controlplane.joblet.links import Links
 from controlplane.joblet.records import Records
 from controlplane.joblet.settings import JobletSettings
@@ -89,8 +89,9 @@ def _drivers(
         yield settings.target, process, folder
         return
     shared, secret = _simulated_folder(settings, clock, stack)
+    mark = HighMark(Path(settings.data_dir).absolute() / "attempts" if settings.data_dir else None)
     for number, target in enumerate(settings.targets()):
-        home = Home(hashlib.sha256(f"{secret} {target}".encode()).hexdigest())
+        home = Home(hashlib.sha256(f"{secret} {target}".encode()).hexdigest(), mark)
         chances = Chances(duration=settings.duration, failure_rate=settings.failure_rate, seed=settings.seed + number)
         yield target, SimulatedDriver(chances, home, clock=clock, records=shared), home
 

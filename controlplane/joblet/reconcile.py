@@ -27,9 +27,10 @@ class Decision:
 
 
 def decide(
-    desired: Fulfilment, stored: Observed | None, seen: Mapping[TaskRef, ObservedTask], *, trusted: bool
+    desired: Fulfilment, stored: Observed | None, seen: Mapping[TaskRef, ObservedTask], *, trusted: bool, known: int = 0
 ) -> Decision:
-    """`trusted`: all that was started under the session of `stored` would be in `seen`."""
+    """`trusted`: all that was started under the session of `stored` would be in `seen`. Attempts up to `known` may have
+    been started before the control plane was restored: they are never started again."""
     # Only asked for what is not seen, which is little most of the time.
     reported: dict[TaskRef, ObservedTask] | None = None
     tasks: list[ObservedTask] = []
@@ -45,6 +46,8 @@ def decide(
         if reported is None:
             reported = {ref_of(task): task for task in stored.tasks} if stored is not None else {}
         task, may_start = _unseen(desired, ref, reported.get(ref), trusted)
+        if ref.attempt <= known and task.phase == "Starting":
+            task, may_start = lost(ref, "it may have been started before the control plane was restored"), False
         tasks.append(task)
         if may_start:
             start.append(ref)

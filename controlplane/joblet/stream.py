@@ -78,7 +78,16 @@ class Stream:
         finally:
             self._worker.disconnected()
             talk.close()
+        if talk.start_over:
+            await self._start_over(talk.start_over)
         return talk.welcome is not None
+
+    async def _start_over(self, cluster: str) -> None:
+        """The control plane works on another etcd: nothing that was done for the one before may go on."""
+        log.warning("the control plane was restored, all that runs here is stopped", target=self._hello.target)
+        await self._worker.start_over()
+        self._home.belong(cluster)
+        self._session, self._highest_revision, self._created = "", 0, False
 
     async def _create_target(self, channel: grpc.aio.Channel) -> None:
         """Like a user would, once: a target that is deleted later stays deleted."""
@@ -104,6 +113,7 @@ class Stream:
         hello = joblets_pb2.Hello()
         hello.CopyFrom(self._hello)
         hello.session, hello.highest_revision = self._session, self._highest_revision
+        hello.cluster, hello.known_attempt = self._home.cluster, self._home.known_attempt
         async with asyncio.timeout(WELCOME_SECONDS) as patience:
             await talk.call.write(joblets_pb2.JobletBatch(messages=[joblets_pb2.JobletMessage(hello=hello)]))
             while True:
@@ -132,7 +142,9 @@ class Stream:
 
     def _handle(self, message: joblets_pb2.ReplicaMessage, talk: Talk) -> None:
         kind = message.WhichOneof("message")
-        if kind == "welcome":
+        if kind == "welcome" and message.welcome.start_over:
+            talk.start_over = message.welcome.cluster
+        elif kind == "welcome":
             self._saw(message.welcome.revision)
             self._be_welcome(message.welcome, talk)
         elif kind == "assign":
@@ -157,6 +169,9 @@ class Stream:
         self._welcomed = True
         self._session = welcome.session
         talk.be_welcome(welcome)
+        if welcome.cluster and not self._home.cluster:
+            self._home.belong(welcome.cluster)
+        self._worker.restored(welcome.restored)
         log.info("connected", target=self._hello.target, replica=welcome.replica, session=welcome.session)
         self._worker.connected(welcome.session, talk.outbox.report, self._renew)
         self._beat(talk)
@@ -203,6 +218,7 @@ class Talk:
         self.beats: dict[int, float] = {}
         self.next_beat: asyncio.TimerHandle | None = None
         self.closed = False
+        self.start_over = ""
         self._writer: asyncio.Task[None] | None = None
 
     def be_welcome(self, welcome: joblets_pb2.Welcome) -> None:

@@ -56,6 +56,8 @@ class Worker:
         self._session = ""
         self._send: Send | None = None
         self._renew: Callable[[], None] = lambda: None
+        self._known = 0
+        self._quiet: asyncio.Event | None = None
         driver.attach(self._notice)
 
     # The stream
@@ -69,6 +71,20 @@ class Worker:
         self._renew = renew
         for entry in self._entries.values():
             entry.chain.reconnected()
+
+    def restored(self, restored: bool) -> None:
+        """Whether the control plane came from a backup: then what was known before is not started again."""
+        self._known = self._home.known_attempt if restored else 0
+
+    async def start_over(self) -> None:
+        """Stops all that runs here; returns when nothing of it is alive any more."""
+        self._quiet = asyncio.Event()
+        for identity in {*self._entries, *self._driver.fulfilments()}:
+            self._drop(identity)
+        while self._driver.busy():
+            self._quiet.clear()
+            await self._quiet.wait()
+        self._quiet = None
 
     def disconnected(self) -> None:
         self._listed = set()
@@ -136,6 +152,8 @@ class Worker:
     # The driver
 
     def _notice(self, identity: str) -> None:
+        if self._quiet is not None:
+            self._quiet.set()
         self._touch(identity)
         self._touch_waiting()
 
@@ -147,14 +165,15 @@ class Worker:
             return
         fulfilment, chain = entry.fulfilment, entry.chain
         trusted = chain.stored is not None and self._home.trusts(chain.stored.session)
-        decision = decide(fulfilment, chain.stored, self._driver.seen(identity), trusted=trusted)
+        decision = decide(fulfilment, chain.stored, self._driver.seen(identity), trusted=trusted, known=self._known)
         for task in decision.stop:
             self._driver.stop(identity, task, fulfilment.reason)
         if decision.start and self._may_start(fulfilment):
             self._failpoints.reach("joblet.before-start")
             for task in decision.start:
+                self._home.mark.reach(task.attempt)
                 self._driver.start(fulfilment, task)
-            decision = decide(fulfilment, chain.stored, self._driver.seen(identity), trusted=trusted)
+            decision = decide(fulfilment, chain.stored, self._driver.seen(identity), trusted=trusted, known=self._known)
         if decision.phase == "Running":
             self._failpoints.reach("joblet.after-start")
         if not chain.has_news(decision):

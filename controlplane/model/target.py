@@ -41,7 +41,8 @@ class Live(Object, tag="Live", frozen=True, kw_only=True):
     """A joblet's session. The key's lease is the session; `secret_digest` lets the same joblet come back at once.
 
     `lease_seconds` and `stop_within` are what the joblet was promised: holders of unique resources are dead at most
-    `stop_within` after the key is gone, whatever the settings say by then.
+    `stop_within` after the key is gone, whatever the settings say by then. `cluster` is the etcd on which the session
+    was opened; `known_attempt` the highest attempt number that the joblet knew when it first came to that etcd.
     """
 
     target: str
@@ -55,3 +56,5 @@ class Live(Object, tag="Live", frozen=True, kw_only=True):
     lease_seconds: Number = 0
     stop_within: Number = 0
     since: str = ""
+    cluster: str = ""
+    known_attempt: int = 0

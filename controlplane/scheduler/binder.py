@@ -15,6 +15,7 @@ import msgspec
 from controlplane.cache.detour import Detour
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.restoring import attempt_floor
 from controlplane.engine import preempting
 from controlplane.engine.decide import Placement
 from controlplane.engine.preempting import Eviction
@@ -108,8 +109,9 @@ class Binder:
         wanted: Counter[tuple[str, str, Detour]] = Counter()
         for placement in placements:
             wanted[placement.order, placement.job, placement.signature.detour] += placement.count
+        floor = attempt_floor(self._ledgers.cache.snapshot)
         return {
-            (order, job, detour): iter(self._ledgers.orders[order].jobs[job].take(count, now, detour))
+            (order, job, detour): iter(_above(floor, self._ledgers.orders[order].jobs[job].take(count, now, detour)))
             for (order, job, detour), count in wanted.items()
             if order in self._ledgers.orders
         }
@@ -216,3 +218,8 @@ def _claims(fulfilment: Fulfilment) -> tuple[Operation, ...]:
         )
         for name in fulfilment.holds
     )
+
+
+def _above(floor: int, taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """After a restore, attempts are numbered above all that any joblet knows."""
+    return [(index, max(attempt, floor + 1)) for index, attempt in taken] if floor else taken

@@ -37,7 +37,7 @@ from controlplane.store.transaction import Item, Outcome, put
 log = structlog.get_logger(__name__)
 
 # Changes of these trees can make room or change what may be placed.
-_MAKES_ROOM = frozenset({"claims", "config", "config/rules", "config/settings"})
+_MAKES_ROOM = frozenset({"claims", "config", "config/rules", "config/settings", "status/cluster"})
 _RETRY_SECONDS = 1.0
 _AT_ONCE = 20
 # Beyond so many queues x targets a decision takes long enough to be felt by who asks this replica something.

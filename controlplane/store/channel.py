@@ -96,6 +96,10 @@ class Channels:
     def current(self) -> grpc.aio.Channel:
         return self._channels[self._current]
 
+    def every(self) -> tuple[grpc.aio.Channel, ...]:
+        """One for each endpoint."""
+        return tuple(self._channels)
+
     def leave(self, channel: grpc.aio.Channel) -> None:
         """Use the next endpoint from now on, unless somebody already moved on."""
         if channel is self.current():

@@ -9,13 +9,17 @@ from __future__ import annotations
 ROOT = "/controlplane/"
 ELECTION = f"{ROOT}election/"
 SETTINGS = f"{ROOT}config/settings"
+RESTORE = f"{ROOT}config/restore"
+CLUSTER_STATUS = f"{ROOT}status/cluster"
+ARCHIVE_STATUS = f"{ROOT}status/archive"
 
 CONFIG_KINDS = ("jobs", "packets", "resources", "targets", "rules", "scalepolicies")
 # The number of parts that follow each tree's front.
 TREES: dict[str, int] = {
     "election": 1,
     "terms": 1,
-    "config": 1,  # config/settings
+    "config": 1,  # config/settings, config/restore
+    "status": 1,  # status/cluster, status/archive
     **{f"config/{kind}": 1 for kind in CONFIG_KINDS},
     "config/orders": 1,
     "desired": 2,

@@ -12,6 +12,7 @@ from itertools import groupby
 
 import msgspec
 
+from controlplane.model.cluster import ArchiveStatus, ClusterStatus, Resume
 from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Claim, Ended, Fulfilment, Observed
 from controlplane.model.leadership import Candidate, Cycle, Term
@@ -25,7 +26,6 @@ from controlplane.store.watch import Change
 _KINDS: dict[str, type[msgspec.Struct]] = {
     "election": Candidate,
     "terms": Term,
-    "config": Settings,
     "config/targets": Target,
     "config/orders": Order,
     "desired": Fulfilment,
@@ -35,6 +35,13 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "status/targets": TargetStatus,
     "cycles": Cycle,
     "inventory": Observed,
+}
+# The objects of which there is one.
+_SINGLES: dict[str, type[msgspec.Struct]] = {
+    "settings": Settings,
+    "restore": Resume,
+    "cluster": ClusterStatus,
+    "archive": ArchiveStatus,
 }
 _BID = "bid-"
 
@@ -82,6 +89,8 @@ def _decode(tree: str, parts: tuple[str, ...], value: bytes) -> msgspec.Struct |
     kind = _KINDS.get(tree)
     if tree == "inventory":
         kind = Live if parts[1] == keys.LIVE else None if parts[1].startswith(_BID) else Observed
+    if tree in ("config", "status"):
+        kind = _SINGLES.get(parts[0])
     if kind is None:
         return None
     try:

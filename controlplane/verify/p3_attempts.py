@@ -1,6 +1,7 @@
 """P3: at most one fulfilment ever carries an attempt of a task, and at most one process was ever started for it.
 
-Attempts of a task count up by one, and the next is placed only when the one before is no longer desired. Of a task
+Attempts of a task count up by one, after a restore from above what joblets knew, and the next is placed only when the
+one before is no longer desired. Of a task
 only the newest attempt has to be remembered, because any placement that is not the next one is a violation.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from controlplane.model.cluster import ClusterStatus
 from controlplane.model.fulfilment import Ended, Fulfilment, TaskRef
 from controlplane.verify.history import Event
 from controlplane.verify.records import Record
@@ -24,11 +26,13 @@ class Attempts:
         self._tally = Tally("P3")
         self._newest: dict[Task, tuple[int, str]] = {}
         self._live: set[str] = set()
+        self._floor = 0
         self._started: dict[tuple[str, str, int, int], str] = {}
         self.duplicates: list[tuple[str, str, int, int]] = []
 
     def start(self, state: Sequence[Event]) -> None:
         for event in state:
+            self._raise_floor(event)
             if isinstance(event.object, Fulfilment):
                 self._live.add(event.object.id)
                 for task in event.object.tasks:
@@ -39,6 +43,7 @@ class Attempts:
 
     def change(self, revision: int, changes: Sequence[Event]) -> None:
         for event in changes:
+            self._raise_floor(event)
             if event.tree == "desired" and event.deleted:
                 self._live.discard(event.parts[1])
         for event in changes:
@@ -46,6 +51,10 @@ class Attempts:
                 self._place(event, event.object)
             elif isinstance(event.object, Ended):
                 self._end(event, event.object)
+
+    def _raise_floor(self, event: Event) -> None:
+        if isinstance(event.object, ClusterStatus):
+            self._floor = max(self._floor, event.object.attempt_floor)
 
     def verdict(self, note: str = "") -> Verdict:
         return self._tally.verdict(note)
@@ -101,7 +110,7 @@ class Attempts:
         if ref.attempt <= newest:
             self.duplicates.append((*task, ref.attempt))
             return f"carries attempt {ref.attempt} of {_show(task)}; {carrier} carried attempt {newest}"
-        if ref.attempt > newest + 1:
+        if ref.attempt > max(newest, self._floor) + 1:
             return f"carries attempt {ref.attempt} of {_show(task)}, but the one before was {newest}"
         if carrier in self._live:
             return f"carries attempt {ref.attempt} of {_show(task)} while {carrier} is still desired"

@@ -14,6 +14,7 @@ from typing import TypeVar
 from controlplane.model.errors import Compacted, Unavailable
 from controlplane.store import keys
 from controlplane.store.kv import Store
+from controlplane.store.maintenance import oldest
 from controlplane.store.watch import Batch, watch
 from controlplane.verify import history
 from controlplane.verify.p8_cache import Listing
@@ -59,22 +60,6 @@ async def _read(store: Store, listener: Listener, progress: Progress) -> Span:
             listener.change(revision, changes)
         progress(batch.revision, span)
     return span
-
-
-async def oldest(store: Store) -> int:
-    """The oldest revision that can still be listed."""
-    try:
-        await store.get(keys.ROOT, revision=1)
-    except Compacted:
-        pass
-    else:
-        return 1
-    try:
-        async for _ in watch(store.channels, keys.ROOT, 1):
-            break
-    except Compacted as compacted:
-        return compacted.revision
-    raise Unavailable("etcd does not say from which revision on its history is there")
 
 
 async def _batches(store: Store, span: Span) -> AsyncIterator[Batch]:

@@ -22,6 +22,7 @@ from controlplane.model.leadership import Term
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
+from controlplane.store.space import SpaceWatch
 from controlplane.wire.errors import from_rpc
 from controlplane.wire.v1 import (
     cluster_pb2_grpc,
@@ -69,6 +70,7 @@ class Api:
     store: Store
     cache: Cache
     leadership: Leadership
+    space: SpaceWatch
     channel: grpc.aio.Channel
 
     def __post_init__(self) -> None:
@@ -86,17 +88,22 @@ class Api:
 
 @asynccontextmanager
 async def an_api(
-    endpoint: str, name: str = "replica-1", make_writer: Callable[[Store], Writer] = Writer
+    endpoint: str,
+    name: str = "replica-1",
+    make_writer: Callable[[Store], Writer] = Writer,
+    *,
+    quota: int = 8 << 30,
 ) -> AsyncIterator[Api]:
     clock = SystemClock()
     store = Store(EtcdOptions(endpoints=(endpoint,)), clock)
     cache = Cache(store, clock)
     ledgers = Ledgers(cache)
     leadership = Leadership()
+    space = SpaceWatch(store.channels, quota)
     deps = ApiDependencies(
         store=store, cache=cache, ledgers=ledgers, writer=make_writer(store), renewals=Renewals(store.channels),
         election=leadership, mint=Mint(wall_milliseconds, chance), clock=clock, replica_id=name, version="test",
-        incarnation=name,
+        incarnation=name, space=space,
     )  # fmt: skip
     server = grpc.aio.server()
     services.register(server, deps)
@@ -107,7 +114,7 @@ async def an_api(
     channel = grpc.aio.insecure_channel(address)
     try:
         await cache.reached(1, 10)
-        yield Api(address, store, cache, leadership, channel)
+        yield Api(address, store, cache, leadership, space, channel)
     finally:
         await channel.close()
         await server.stop(0)

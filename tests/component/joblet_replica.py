@@ -50,6 +50,9 @@ class World:
         self.speaking = True
         # Many targets in one world: secrets are not compared.
         self.shared = False
+        # The etcd behind it, and whether that came from a backup.
+        self.cluster = ""
+        self.restored = False
         # Codes for the next reports; "lost" stores one and says OutcomeUnknown, "Conflict" stores it as if it had come
         # before, "deaf" never answers.
         self.answers: list[str] = []
@@ -173,6 +176,10 @@ class Joblets(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
         except errors.ControlPlaneError as error:
             context.set_trailing_metadata(trailing_metadata(error))
             await context.abort(code_of(error), str(error))
+        if hello.cluster != world.cluster and (hello.cluster or world.restored):
+            over = Out(welcome=joblets_pb2.Welcome(cluster=world.cluster, start_over=True))
+            yield joblets_pb2.ReplicaBatch(messages=[over])
+            return
         output: asyncio.Queue[list[Out] | None] = asyncio.Queue()
         welcome = joblets_pb2.Welcome(
             session=world.session,
@@ -181,6 +188,8 @@ class Joblets(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
             kill_grace_seconds=2,
             revision=world.revision,
             replica=self._name,
+            cluster=world.cluster,
+            restored=world.restored,
         )
         output.put_nowait([Out(welcome=welcome), *world.full_list()])
         world.outputs.add(output)

@@ -27,6 +27,7 @@ from controlplane.store import codec, keys, transaction
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
+from controlplane.store.space import SpaceWatch
 from controlplane.store.transaction import Item, Value
 from controlplane.wire import errors as wire_errors
 from controlplane.wire import payload
@@ -77,6 +78,7 @@ class Api:
             replica_id=name,
             version="1",
             incarnation=f"{name}-life-1",
+            space=SpaceWatch(self.store.channels, 2 << 30),
         )
         self.server = ApiServer(self.deps, grpc_address="127.0.0.1:0", http_address="127.0.0.1:0")
         self._following: asyncio.Task[None] | None = None

@@ -1,8 +1,8 @@
 """Load: single submits at a steady rate through every replica in turn, each with an identity of its own.
 
-An order whose submit was not answered is submitted again with the same identity through another replica, until it is
-answered. What was answered is on record with the moment of the answer. Most orders run on simulated targets, some are
-real commands, some need a unique resource.
+An order whose submit was not answered, or not admitted for want of room, is submitted again with the same identity
+through another replica, until it is answered. What was answered is on record with the moment of the answer. Most orders
+run on simulated targets, some are real commands, some need a unique resource.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from controlplane.client import Client
 from controlplane.client.caller import Patience
-from controlplane.model.errors import OutcomeUnknown, Unavailable
+from controlplane.model.errors import LimitExceeded, OutcomeUnknown, Unavailable
 from controlplane.wire.v1 import common_pb2, jobs_pb2, orders_pb2, packets_pb2
 from tests.robustness.patience import PATIENCE_SECONDS
 from tests.robustness.world import UNIQUE
@@ -81,7 +81,7 @@ class Load:
             ask.tries += 1
             try:
                 ask.revision = (await client.orders.submit(order)).revision
-            except (Unavailable, OutcomeUnknown):
+            except (LimitExceeded, Unavailable, OutcomeUnknown):
                 await asyncio.sleep(0.1)
             else:
                 ask.answered = self._loop.time()

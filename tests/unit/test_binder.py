@@ -6,6 +6,7 @@ from collections import Counter
 
 from controlplane.engine.decide import Placement
 from controlplane.engine.signature import signature_of
+from controlplane.model.cluster import ClusterStatus
 from controlplane.model.fulfilment import Claim, Fulfilment
 from controlplane.model.order import Order
 from controlplane.scheduler.binder import Binder, Stamp
@@ -83,3 +84,12 @@ def test_no_item_is_too_big_for_a_transaction_however_big_the_job_is() -> None:
     items = stage.place(("a", 30))
     assert len(fulfilments(items)) == 30
     assert all(item.size() < MAX_BYTES for item in items)
+
+
+def test_after_a_restore_attempts_are_numbered_above_all_that_joblets_know() -> None:
+    stage = Stage(an_order().of(2).jobs(cpu=1))
+    ended = a_fulfilment(stage.order.id).task(1, attempt=5)
+    cluster = ClusterStatus(epoch=1, cluster_id="c", since=NOW, restored=1, attempt_floor=4)
+    stage.told.write({keys.CLUSTER_STATUS: cluster, keys.ended(stage.order.id, ended.identity): ended.ended("retry")})
+    found = fulfilments(stage.place(("a", 2)))
+    assert {(one.tasks[0].index, one.tasks[0].attempt) for one in found} == {(0, 5), (1, 6)}

@@ -60,3 +60,19 @@ def test_a_gap_in_the_confirmations_is_written_down_also_across_a_restart(tmp_pa
     second.confirm(112.0, 6.0)
     assert (tmp_path / "confirmed").read_text().split()[1] == "112.000000"
     second.close()
+
+
+def test_a_folder_knows_its_etcd_and_the_attempts_from_before_it(tmp_path: Path) -> None:
+    first = Folder(tmp_path, "boot-1")
+    assert (first.cluster, first.known_attempt) == ("", 0)
+    first.belong("old")
+    first.mark.reach(2)
+    first.mark.reach(1)
+    second = reopened(first)
+    assert (second.cluster, second.known_attempt, second.mark.value) == ("old", 0, 2)
+    second.belong("new")
+    second.mark.reach(7)
+    second.belong("new")
+    third = reopened(second, "boot-2")
+    assert (third.cluster, third.known_attempt, third.mark.value) == ("new", 2, 7)
+    third.close()

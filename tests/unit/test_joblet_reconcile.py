@@ -106,3 +106,16 @@ def test_an_interrupted_start_of_a_pack_starts_only_the_rest() -> None:
 )
 def test_the_phase_of_the_whole_follows_from_its_tasks(phases: list[str], whole: str) -> None:
     assert fold(phases) == whole
+
+
+@pytest.mark.parametrize("told", [None, "Starting"])
+def test_an_attempt_that_may_be_from_before_a_restore_is_never_started(told: str | None) -> None:
+    last = stored(observed_task(ONE, told)) if told is not None else None
+    decision = decide(desired(), last, {}, trusted=True, known=1)
+    assert (decision.start, decision.phase, decision.tasks[0].reason) == ((), "Failed", "Lost")
+    assert decide(desired(), last, {}, trusted=True, known=0).phase == "Starting"
+
+
+def test_what_is_seen_of_such_an_attempt_is_told_as_it_is() -> None:
+    decision = decide(desired(), None, {ONE: observed_task(ONE, "Succeeded")}, trusted=True, known=1)
+    assert decision.phase == "Succeeded"

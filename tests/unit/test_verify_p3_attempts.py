@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controlplane.model.cluster import ClusterStatus
 from controlplane.store import keys
 from controlplane.verify.p3_attempts import Attempts
 from controlplane.verify.records import Record, parse
@@ -127,3 +128,14 @@ def test_an_attempt_that_was_started_twice_is_found_on_one_target_and_on_two(tar
 def test_a_line_that_was_cut_short_is_no_evidence() -> None:
     assert parse(b'{"event":"started","order":"01') is None
     assert parse(b"\xff\xfe\n") is None
+
+
+def test_after_a_restore_attempts_may_go_on_above_what_joblets_knew_and_no_further() -> None:
+    story = retried()
+    story.commit({past.place("B"): None, keys.ended(ORDER, "B"): past.ended("B", attempt=2)})
+    story.commit({keys.CLUSTER_STATUS: ClusterStatus(epoch=1, cluster_id="c", since="", restored=1, attempt_floor=5)})
+    story.commit({past.place("C"): past.fulfilment("C", attempt=6)})
+    assert whys(story) == []
+    story.commit({past.place("C"): None, keys.ended(ORDER, "C"): past.ended("C", attempt=6)})
+    story.commit({past.place("D"): past.fulfilment("D", attempt=8)})
+    assert len(whys(story)) == 1

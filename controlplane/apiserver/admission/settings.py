@@ -28,6 +28,7 @@ def admit(settings: Settings, path: str = "") -> Settings:
         raise Invalid(at(path, "heartbeat"), f"must not be above a third of joblet_lease ({settings.joblet_lease} s)")
     if settings.target_grace < settings.kill_grace:
         raise Invalid(at(path, "target_grace"), f"must not be below kill_grace ({settings.kill_grace} s)")
+    fields.number(settings.history, at(path, "history"), least=60, most=_YEAR)
     requests = fields.quantities(settings.default_requests, at(path, "default_requests"))
     _placing(settings, path)
     return replace(settings, default_requests=requests, quotas=_quotas(settings.quotas, at(path, "quotas")))

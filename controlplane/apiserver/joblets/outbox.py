@@ -24,6 +24,7 @@ from controlplane.apiserver.joblets.messages import (
     packed,
 )
 from controlplane.cache.reflector import Cache
+from controlplane.cache.restoring import is_restoring
 from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.model.fulfilment import Fulfilment, Observed
 from controlplane.wire.v1.joblets_pb2 import ReplicaBatch, Welcome
@@ -86,7 +87,9 @@ class Outbox:
 
 
 def assigned_by(entry: Entry, snapshot: Snapshot) -> Assigned | None:
-    """None for a value that cannot be read: the joblet goes on with the rest."""
+    """None for a value that cannot be read: the joblet goes on with the rest. And for what a restore brought back."""
+    if is_restoring(snapshot):
+        return None
     if entry.sound(Fulfilment) is None:
         log.error("a fulfilment in etcd cannot be read, it is not assigned", key=entry.stored.key)
         return None

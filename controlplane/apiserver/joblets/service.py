@@ -12,7 +12,7 @@ import structlog
 from controlplane.apiserver import guard
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.joblets.router import Router
-from controlplane.apiserver.joblets.session import Sessions
+from controlplane.apiserver.joblets.session import Sessions, check, has_to_start_over, reach
 from controlplane.apiserver.joblets.stream import Stream
 from controlplane.model.errors import ControlPlaneError, Invalid
 from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc
@@ -47,6 +47,13 @@ class JobletsService(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
         self, first: joblets_pb2.JobletBatch, rest: AsyncIterator[joblets_pb2.JobletBatch], context: Context
     ) -> None:
         hello = first.messages[0].hello
+        check(hello)
+        await reach(self._deps, hello)
+        if has_to_start_over(self._deps, hello):
+            log.info("joblet starts over: it worked for another etcd", target=hello.target, cluster=hello.cluster)
+            welcome = joblets_pb2.Welcome(cluster=self._deps.space.cluster_id, start_over=True)
+            await context.write(joblets_pb2.ReplicaBatch(messages=[joblets_pb2.ReplicaMessage(welcome=welcome)]))
+            return
         session = await self._sessions.open(hello)
         stream = Stream(self._deps, session)
         self.router.take(stream)

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.cache.restoring import cluster_of
 from controlplane.cache.settings import settings_of
 from controlplane.model import quantity, times
 from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, NotFound, Unavailable
@@ -72,7 +73,7 @@ class Sessions:
     async def open(self, hello: joblets_pb2.Hello) -> Session:
         """The joblet's session: the one it has, one taken over from itself, or a new one."""
         check(hello)
-        await self._deps.cache.reached(max(hello.highest_revision, 1), REACH_SECONDS)
+        await reach(self._deps, hello)
         await self._find_target(hello.target)
         settings = settings_of(self._deps.cache.snapshot)
         session = await self._try_fresh(hello, settings)
@@ -129,6 +130,8 @@ class Sessions:
             lease_seconds=lease_seconds,
             stop_within=stop_within,
             since=times.show(self._deps.clock.wall()),
+            cluster=self._deps.space.cluster_id,
+            known_attempt=hello.known_attempt,
         )
         put = transaction.put(keys.live(hello.target), codec.encode(live), lease=lease)
         outcome = await self._deps.writer.write(Item((unchanged,), (put,)))
@@ -139,7 +142,13 @@ class Sessions:
 
     async def _go_on(self, hello: joblets_pb2.Hello, settings: Settings, stored: Value, live: Live) -> Session | None:
         now = msgspec.structs.replace(
-            live, capacity=_capacity(hello), version=hello.version, driver=hello.driver, session=name_of(stored.lease)
+            live,
+            capacity=_capacity(hello),
+            version=hello.version,
+            driver=hello.driver,
+            session=name_of(stored.lease),
+            cluster=self._deps.space.cluster_id,
+            known_attempt=hello.known_attempt,
         )
         if now == live:
             return Session(hello.target, stored.lease, stored.mod_revision, live, float(settings.heartbeat))
@@ -160,12 +169,36 @@ class Sessions:
             log.debug("an unused lease is left to run out", lease=name_of(lease), error=str(error))
 
 
+async def reach(deps: ApiDependencies, hello: joblets_pb2.Hello) -> None:
+    """Waits for what the joblet saw of this etcd; Unavailable while the leader has not taken note of a restore."""
+    seen = hello.highest_revision if hello.cluster in ("", deps.space.cluster_id) else 0
+    try:
+        await deps.cache.reached(max(seen, 1), REACH_SECONDS)
+    except Unavailable as late:
+        head = await deps.store.revision()
+        if head >= seen:
+            raise
+        why = f"etcd is at revision {head}, but this joblet saw {seen}: it was restored without a new cluster id"
+        raise Unavailable(why) from late
+    cluster = cluster_of(deps.cache.snapshot)
+    if cluster is not None and cluster.cluster_id != deps.space.cluster_id:
+        raise Unavailable("etcd was restored, and no leader has taken note of it yet")
+
+
+def has_to_start_over(deps: ApiDependencies, hello: joblets_pb2.Hello) -> bool:
+    """Whether it may still run what was placed by another etcd, or by this one before it was restored."""
+    cluster = cluster_of(deps.cache.snapshot)
+    if hello.cluster == deps.space.cluster_id:
+        return False
+    return bool(hello.cluster) or (cluster is not None and cluster.restored > 0)
+
+
 def check(hello: joblets_pb2.Hello) -> None:
     """Invalid when the joblet does not say who it is, or says too much."""
     for field in ("target", "driver", "instance", "instance_secret"):
         if not getattr(hello, field):
             raise Invalid(field, "must not be empty")
-    for field in ("target", "driver", "instance", "instance_secret", "version", "session"):
+    for field in ("target", "driver", "instance", "instance_secret", "version", "session", "cluster"):
         if len(getattr(hello, field)) > _MAX_TEXT:
             raise Invalid(field, f"must not be longer than {_MAX_TEXT} characters")
     if "/" in hello.target:

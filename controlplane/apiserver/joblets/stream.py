@@ -18,6 +18,7 @@ from controlplane.apiserver.joblets.intake import Intake, Prepared, Told
 from controlplane.apiserver.joblets.messages import Answer, Confirmed
 from controlplane.apiserver.joblets.outbox import Outbox
 from controlplane.apiserver.joblets.session import Session
+from controlplane.cache.restoring import is_restored
 from controlplane.model.errors import Broken, ControlPlaneError, Invalid, StaleAttempt, Unavailable
 from controlplane.wire.v1 import joblets_pb2
 
@@ -80,6 +81,8 @@ class Stream:
             kill_grace_seconds=live.stop_within,
             revision=self._deps.cache.revision,
             replica=self._deps.replica_id,
+            cluster=live.cluster,
+            restored=is_restored(self._deps.cache.snapshot),
         )
         async for batch in self._outbox.batches(welcome):
             await send(batch)

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from controlplane.apiserver import upkeep
 from controlplane.apiserver.applying import MAX_BYTES, Applying
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.guard import Context, answered, streamed
@@ -43,7 +44,7 @@ class Cluster:
     @answered
     async def Status(self, _request: Any, _context: Context) -> Any:
         snapshot = self._deps.cache.snapshot
-        return cluster_pb2.StatusResponse(
+        answer = cluster_pb2.StatusResponse(
             id=self._deps.replica_id,
             version=self._deps.version,
             revision=snapshot.revision,
@@ -55,6 +56,12 @@ class Cluster:
             poisoned=len(self._deps.ledgers.poisoned),
             repaired=self._deps.cache.repaired,
         )
+        upkeep.describe(self._deps, answer)
+        return answer
+
+    @answered
+    async def EndRestore(self, _request: Any, _context: Context) -> Any:
+        return await upkeep.end_restore(self._deps)
 
     def _replicas(self) -> list[Any]:
         term, clocks = self._deps.election.leader(), self._deps.election.clocks_off()

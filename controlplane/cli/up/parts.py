@@ -9,6 +9,7 @@ from typing import Any
 from controlplane.cli.up.layout import Layout
 from controlplane.cli.up.ports import ETCD, ETCD_PEER, GRPC, HTTP, Ports
 
+MEMBER = "embedded"
 QUOTA_BYTES = 8 * 2**30
 CAPACITY = "cpu=16,memory=16Gi"
 PYTHON = (sys.executable, "-P", "-m")
@@ -63,13 +64,13 @@ def plan(layout: Layout, binary: str, *, replicas: int, targets: int) -> Plan:
 def _etcd(layout: Layout, binary: str, client: str, peer: str) -> Part:
     """An hour of history for replay and verify; small batches keep the fsync of one write from waiting for many."""
     flags = {
-        "name": "embedded",
+        "name": MEMBER,
         "data-dir": str(layout.etcd),
         "listen-client-urls": client,
         "advertise-client-urls": client,
         "listen-peer-urls": peer,
         "initial-advertise-peer-urls": peer,
-        "initial-cluster": f"embedded={peer}",
+        "initial-cluster": f"{MEMBER}={peer}",
         "quota-backend-bytes": str(QUOTA_BYTES),
         "backend-batch-limit": "1000",
         "auto-compaction-mode": "periodic",
@@ -84,7 +85,8 @@ def _etcd(layout: Layout, binary: str, client: str, peer: str) -> Part:
 def _replica(number: int, etcd: str, ports: Ports) -> Part:
     name = f"replica-{number}"
     grpc, http = ports.address(GRPC + number - 1), ports.address(HTTP + number - 1)
-    argv = (*_COMMAND, "replica", "--etcd", etcd, "--id", name, "--grpc", grpc, "--http", http)
+    argv = (*_COMMAND, "replica", "--etcd", etcd, "--id", name, "--grpc", grpc, "--http", http,
+            "--etcd-quota", str(QUOTA_BYTES))  # fmt: skip
     return Part(name, "replica", argv, grpc=grpc, http=http)
 
 

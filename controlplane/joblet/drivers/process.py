@@ -87,6 +87,9 @@ class ProcessDriver:
     def running(self) -> int:
         return sum(attempt.alive for attempts in self._attempts.values() for attempt in attempts.values())
 
+    def busy(self) -> bool:
+        return bool(self._dying) or self.running() > 0
+
     def blocks(self, fulfilment: Fulfilment) -> bool:
         holds = set(fulfilment.holds)
         desired = (

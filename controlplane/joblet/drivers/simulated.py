@@ -62,6 +62,9 @@ class SimulatedDriver:
     def running(self) -> int:
         return self._running
 
+    def busy(self) -> bool:
+        return self._running > 0
+
     def start(self, fulfilment: Fulfilment, task: TaskRef) -> None:
         observed = msgspec.structs.replace(observed_task(task, "Running"), started=self._now())
         attempt = Attempt(fulfilment, observed)

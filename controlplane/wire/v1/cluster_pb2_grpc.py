@@ -65,6 +65,11 @@ class ClusterStub:
                 request_serializer=controlplane_dot_v1_dot_common__pb2.WatchRequest.SerializeToString,
                 response_deserializer=controlplane_dot_v1_dot_cluster__pb2.TermEvent.FromString,
                 _registered_method=True)
+        self.EndRestore = channel.unary_unary(
+                '/controlplane.v1.Cluster/EndRestore',
+                request_serializer=controlplane_dot_v1_dot_cluster__pb2.EndRestoreRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_cluster__pb2.EndRestoreResponse.FromString,
+                _registered_method=True)
         self.Hash = channel.unary_unary(
                 '/controlplane.v1.Cluster/Hash',
                 request_serializer=controlplane_dot_v1_dot_cluster__pb2.HashRequest.SerializeToString,
@@ -126,6 +131,12 @@ class ClusterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndRestore(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Hash(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -182,6 +193,11 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.WatchTerms,
                     request_deserializer=controlplane_dot_v1_dot_common__pb2.WatchRequest.FromString,
                     response_serializer=controlplane_dot_v1_dot_cluster__pb2.TermEvent.SerializeToString,
+            ),
+            'EndRestore': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndRestore,
+                    request_deserializer=controlplane_dot_v1_dot_cluster__pb2.EndRestoreRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_cluster__pb2.EndRestoreResponse.SerializeToString,
             ),
             'Hash': grpc.unary_unary_rpc_method_handler(
                     servicer.Hash,
@@ -366,6 +382,33 @@ class Cluster:
             '/controlplane.v1.Cluster/WatchTerms',
             controlplane_dot_v1_dot_common__pb2.WatchRequest.SerializeToString,
             controlplane_dot_v1_dot_cluster__pb2.TermEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndRestore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/controlplane.v1.Cluster/EndRestore',
+            controlplane_dot_v1_dot_cluster__pb2.EndRestoreRequest.SerializeToString,
+            controlplane_dot_v1_dot_cluster__pb2.EndRestoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -56,6 +56,8 @@ class Hello(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     HIGHEST_REVISION_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    KNOWN_ATTEMPT_FIELD_NUMBER: _builtins.int
     target: _builtins.str
     driver: _builtins.str
     instance: _builtins.str
@@ -67,6 +69,10 @@ class Hello(_message.Message):
     highest_revision: _builtins.int
     owner: _builtins.str
     """OS user, for a target that has to be created"""
+    cluster: _builtins.str
+    """the etcd for which nothing of another one runs here any more; empty when new"""
+    known_attempt: _builtins.int
+    """the highest attempt number that was known when it came to that etcd"""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
@@ -81,10 +87,12 @@ class Hello(_message.Message):
         session: _builtins.str = ...,
         highest_revision: _builtins.int = ...,
         owner: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        known_attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "driver", b"driver", "highest_revision", b"highest_revision", "instance", b"instance", "instance_secret", b"instance_secret", "owner", b"owner", "session", b"session", "target", b"target", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "cluster", b"cluster", "driver", b"driver", "highest_revision", b"highest_revision", "instance", b"instance", "instance_secret", b"instance_secret", "known_attempt", b"known_attempt", "owner", b"owner", "session", b"session", "target", b"target", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -203,12 +211,21 @@ class Welcome(_message.Message):
     KILL_GRACE_SECONDS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     REPLICA_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    START_OVER_FIELD_NUMBER: _builtins.int
+    RESTORED_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     lease_seconds: _builtins.float
     heartbeat_seconds: _builtins.float
     kill_grace_seconds: _builtins.float
     revision: _builtins.int
     replica: _builtins.str
+    cluster: _builtins.str
+    """the etcd that this control plane works on"""
+    start_over: _builtins.bool
+    """no session: stop all that runs here, then say hello for this cluster"""
+    restored: _builtins.bool
+    """this etcd came from a backup: attempts up to known_attempt are not started"""
     def __init__(
         self,
         *,
@@ -218,10 +235,13 @@ class Welcome(_message.Message):
         kill_grace_seconds: _builtins.float = ...,
         revision: _builtins.int = ...,
         replica: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        start_over: _builtins.bool = ...,
+        restored: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_seconds", b"heartbeat_seconds", "kill_grace_seconds", b"kill_grace_seconds", "lease_seconds", b"lease_seconds", "replica", b"replica", "revision", b"revision", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "heartbeat_seconds", b"heartbeat_seconds", "kill_grace_seconds", b"kill_grace_seconds", "lease_seconds", b"lease_seconds", "replica", b"replica", "restored", b"restored", "revision", b"revision", "session", b"session", "start_over", b"start_over"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,183 @@
+"""Copies of etcd: taken over the network, turned into a data folder by etcd's own tool.
+
+A copy is written beside its name, checked against the checksum that etcd puts behind it, synced, and only then given
+its name. A data folder appears by one rename; what was there before is moved aside, never deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from controlplane.aio.clock import SystemClock, chance
+from controlplane.cli import etcd_binary
+from controlplane.cli.up.layout import Layout
+from controlplane.cli.up.parts import MEMBER
+from controlplane.cli.up.ports import ETCD_PEER, HOST
+from controlplane.model.errors import AlreadyExists, Broken, NotFound, Refused, Unavailable
+from controlplane.store import maintenance
+from controlplane.store.channel import EtcdOptions
+from controlplane.store.kv import Store
+
+_CHECKSUM_BYTES = hashlib.sha256().digest_size
+_TOOL_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Saved:
+    """`revision` is one that the copy contains; there may be newer ones in it."""
+
+    size: int
+    sha256: str
+    revision: int
+
+
+@dataclass(frozen=True)
+class Member:
+    """How etcd will be started: empty fields are those of an etcd of one member with default flags."""
+
+    name: str = ""
+    peer: str = ""
+    cluster: str = ""
+    token: str = ""
+
+
+@dataclass(frozen=True)
+class Restored:
+    folder: Path
+    aside: Path | None
+
+
+async def save(etcd: tuple[str, ...], file: Path, *, force: bool = False) -> Saved:
+    """Unavailable when etcd broke off, Broken when what came is not what etcd sent; then nothing is left behind."""
+    _not_there(file, force)
+    new = file.with_name(f".{file.name}.new")
+    store = Store(EtcdOptions(etcd), SystemClock())
+    try:
+        revision = await store.revision()
+        digest, size, tail = hashlib.sha256(), 0, b""
+        with _opened(new) as copy:
+            async for piece in maintenance.snapshot(store.channels):
+                copy.write(piece)
+                size += len(piece)
+                whole = tail + piece
+                digest.update(whole[:-_CHECKSUM_BYTES])
+                tail = whole[-_CHECKSUM_BYTES:]
+            copy.flush()
+            os.fsync(copy.fileno())
+        if digest.digest() != tail:
+            raise Broken(f"the copy of etcd is damaged: its checksum is not {tail.hex()}")
+        new.replace(file)
+        _sync(file.parent)
+        return Saved(size, tail.hex(), revision)
+    except OSError as error:
+        raise Refused(f"{file} cannot be written: {error.strerror}", field="file") from None
+    finally:
+        new.unlink(missing_ok=True)
+        await store.close()
+
+
+def _not_there(file: Path, force: bool) -> None:
+    if file.exists() and not force:
+        raise AlreadyExists(f"{file} is there already; --force replaces it", field="file")
+
+
+def check(file: Path) -> None:
+    """NotFound when it is not there, Broken when it is not what a backup wrote."""
+    digest, tail = hashlib.sha256(), b""
+    try:
+        with file.open("rb") as copy:
+            while piece := copy.read(1 << 20):
+                whole = tail + piece
+                digest.update(whole[:-_CHECKSUM_BYTES])
+                tail = whole[-_CHECKSUM_BYTES:]
+    except OSError as error:
+        raise NotFound(f"{file} cannot be read: {error.strerror}", field="file") from None
+    if digest.digest() != tail:
+        raise Broken(f"{file} is not a whole copy of etcd: its checksum is wrong")
+
+
+def restore_up(file: Path, data_dir: Path, *, force: bool = False) -> Restored:
+    """Into the folder of a stopped `up`; AlreadyExists while one runs from it."""
+    layout = Layout(data_dir)
+    layout.make()
+    lock = layout.take_lock()
+    try:
+        return restore(file, layout.etcd, Member(name=MEMBER, peer=f"http://{HOST}:{ETCD_PEER}"), force=force)
+    finally:
+        os.close(lock)
+
+
+def restore(file: Path, folder: Path, member: Member, *, force: bool = False) -> Restored:
+    """A new data folder; AlreadyExists when there is one with something in it, unless it may be moved aside."""
+    check(file)
+    there = folder.exists() and any(folder.iterdir())
+    if there and not force:
+        raise AlreadyExists(f"{folder} holds data; --force moves it aside", field="etcd-dir")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = folder.with_name(f".{folder.name}.restoring")
+    shutil.rmtree(new, ignore_errors=True)
+    try:
+        _unpack(file, new, member)
+        aside = _move_aside(folder) if there else None
+        if folder.exists():
+            folder.rmdir()
+        new.replace(folder)
+        _sync(folder.parent)
+        return Restored(folder, aside)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _unpack(file: Path, folder: Path, member: Member) -> None:
+    """The token is new each time, and with it the cluster id: it tells a restored etcd from the one before."""
+    name = member.name or "default"
+    peer = member.peer or "http://localhost:2380"
+    flags = {
+        "name": name,
+        "data-dir": str(folder),
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": member.cluster or f"{name}={peer}",
+        "initial-cluster-token": member.token or f"restored-{chance(8).hex()}",
+    }
+    argv = [*_tool(), "snapshot", "restore", str(file), *(f"--{flag}={value}" for flag, value in flags.items())]
+    done = subprocess.run(
+        argv, env={**os.environ, "ETCDCTL_API": "3"}, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        raise Refused(f"{argv[0]} could not restore {file}: {done.stderr.strip()[-500:]}")
+
+
+def _tool() -> list[str]:
+    """etcd 3.6 restores with etcdutl, older ones with etcdctl too; beside the etcd that `up` runs, or on PATH."""
+    beside = Path(etcd_binary.find().path).parent
+    for name in ("etcdutl", "etcdctl"):
+        for place in (str(beside / name), shutil.which(name)):
+            if place and os.access(place, os.X_OK):
+                return [place]
+    raise Unavailable("neither etcdutl nor etcdctl is here: install etcd-client")
+
+
+def _move_aside(folder: Path) -> Path:
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.before-restore-{number}")).exists():
+        number += 1
+    folder.replace(aside)
+    return aside
+
+
+def _opened(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

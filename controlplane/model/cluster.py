@@ -1,0 +1,38 @@
+"""ClusterStatus: which etcd the leaders have worked on, and what became of a restore. Resume: a person's word on it.
+
+An etcd that was restored from a backup has another cluster id than the one that the backup holds. From then on nothing
+is placed until every joblet that was alive then has reported to the new one, or a person says `resume`; attempts that
+were open end as Lost, and the next ones get numbers above all that any joblet knows.
+"""
+
+from __future__ import annotations
+
+from controlplane.model.object import Object
+
+
+class ClusterStatus(Object, tag="ClusterStatus", frozen=True, kw_only=True):
+    """`restored` counts restores; `waiting_for` are the targets whose joblets were alive in the backup and, once it is
+    over, those of them that never came. Attempts are numbered above `attempt_floor`."""
+
+    epoch: int
+    cluster_id: str
+    since: str
+    restored: int = 0
+    restoring: bool = False
+    waiting_for: tuple[str, ...] = ()
+    attempt_floor: int = 0
+
+
+class Resume(Object, tag="Resume", frozen=True, kw_only=True):
+    """Do not wait any longer for joblets after the restore that made this cluster."""
+
+    cluster_id: str
+    at: str = ""
+
+
+class ArchiveStatus(Object, tag="ArchiveStatus", frozen=True, kw_only=True):
+    """There while the archive cannot be written, and finished orders are kept for that reason."""
+
+    epoch: int
+    why: str
+    since: str

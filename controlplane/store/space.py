@@ -1,0 +1,80 @@
+"""Looks after etcd's room: every replica knows how full etcd is, without asking for it with each request.
+
+It looks now and then, more often when room is short, and at once when a write was refused for want of space. It also
+notices when the etcd behind the endpoints is no longer the one that this process began with: everything it knows would
+be about another history, so that it must not go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from controlplane.model.errors import Broken, Unavailable
+from controlplane.model.space import Level, Space, level_of
+from controlplane.store import maintenance
+from controlplane.store.channel import Channels
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 5.0
+_SOON_SECONDS = 1.0
+
+
+class SpaceWatch:
+    def __init__(self, channels: Channels, quota: int) -> None:
+        self._channels = channels
+        self._quota = quota
+        self._now: Space | None = None
+        self._wake = asyncio.Event()
+
+    @property
+    def now(self) -> Space | None:
+        """None before the first look."""
+        return self._now
+
+    @property
+    def cluster_id(self) -> str:
+        """Which etcd this is; known once `run` has looked for the first time, which `look` does too."""
+        return self._now.cluster_id if self._now is not None else ""
+
+    def look_soon(self) -> None:
+        """Somebody was refused for want of space."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled; Broken when etcd was replaced by another."""
+        while True:
+            try:
+                await self.look()
+            except Unavailable as error:
+                log.debug("etcd does not tell how it is", error=str(error))
+            pause = LOOK_SECONDS if self._now is not None and self._now.level is Level.OK else _SOON_SECONDS
+            try:
+                await asyncio.wait_for(self._wake.wait(), pause)
+            except TimeoutError:
+                continue
+            self._wake.clear()
+
+    async def look(self) -> Space:
+        found = await maintenance.condition(self._channels)
+        before = self._now
+        if before is not None and before.cluster_id != found.cluster_id:
+            raise Broken(f"etcd was replaced: its cluster is {found.cluster_id}, it was {before.cluster_id}")
+        used = found.in_use / self._quota
+        level = level_of(used, alarm=found.alarm, before=before.level if before is not None else Level.OK)
+        self._now = Space(
+            found.cluster_id, found.version, found.size, found.in_use, self._quota, found.alarm, level
+        )  # fmt: skip
+        self._tell(before, self._now)
+        return self._now
+
+    @staticmethod
+    def _tell(before: Space | None, now: Space) -> None:
+        fields = {"level": str(now.level), "in_use": now.in_use, "size": now.size, "quota": now.quota}
+        was = before.level if before is not None else Level.OK
+        if now.level is not was:
+            (log.info if now.level is Level.OK else log.warning)("etcd's room", **fields, why=now.sentence())
+        elif now.level is Level.OK and now.sentence() and not (before is not None and before.sentence()):
+            log.warning("etcd's file is mostly empty", **fields, why=now.sentence())
