@@ -25,6 +25,7 @@ from controlplane.apiserver.writer import Writer
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache, Delta
 from controlplane.controller_manager import controllers
+from controlplane.controller_manager.keeping import Keeping
 from controlplane.election.election import Election
 from controlplane.election.leadership import Leadership
 from controlplane.election.settings import ElectionSettings
@@ -127,6 +128,9 @@ class Replica:
         self._store = Store(options, clock)
         self._cache = Cache(self._store, clock, check_seconds=settings.cache_check)
         self._ledgers = Ledgers(self._cache)
+        self._keeping = Keeping.on(
+            self._ledgers, grant=self._store.grant, make_identity=self._mint.make, replica=settings.id
+        )
         self._renewals = Renewals(self._store.channels)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -212,6 +216,7 @@ class Replica:
                     async with asyncio.timeout(_FIRST_CYCLE_SECONDS):
                         await scheduler.begun.wait()
                 term.create_task(controllers.run(self._ledgers, writer, self._clock))
+                term.create_task(self._keeping.run(writer, self._clock))
         except* Deposed as deposed:
             log.info("deposed", epoch=leadership.epoch, why=str(deposed.exceptions[0]))
         except* ControlPlaneError as failed:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controlplane.cli import change, drill, explain, get, leading, plan, replay, shell, submitting, verify
+from controlplane.cli import change, drill, explain, get, leading, plan, replay, shell, submitting, top, verify
 
-GROUPS = (submitting, get, explain, plan, change, leading, verify, replay, drill)
+GROUPS = (submitting, get, top, explain, plan, change, leading, verify, replay, drill)
 
 
 def main() -> None:

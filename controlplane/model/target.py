@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import field
 
 from controlplane.model.object import Named, Object, Part
@@ -36,11 +37,22 @@ class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
     free: dict[str, Number] = {}
 
 
+class Hardware(Part, frozen=True, kw_only=True):
+    """What a target is made of; memory and disk in bytes."""
+
+    cpu_model: str = ""
+    cpus: int = 0
+    memory: Number = 0
+    disk: Number = 0
+    os: str = ""
+    kernel: str = ""
+
+
 class Live(Object, tag="Live", frozen=True, kw_only=True):
     """A joblet's session. The key's lease is the session; `secret_digest` lets the same joblet come back at once.
 
     `lease_seconds` and `stop_within` are what the joblet was promised: holders of unique resources are dead at most
-    `stop_within` after the key is gone, whatever the settings say by then.
+    `stop_within` after the key is gone, whatever the settings say by then. `reported` is when `stats` last changed.
     """
 
     target: str
@@ -54,3 +66,9 @@ class Live(Object, tag="Live", frozen=True, kw_only=True):
     lease_seconds: Number = 0
     stop_within: Number = 0
     since: str = ""
+    hardware: Hardware | None = None
+    reported: str = ""
+
+    def same_but_stats(self, other: Live) -> bool:
+        """Whether the other is the same session with the same promises: nothing that anybody decides on differs."""
+        return msgspec.structs.replace(self, stats=other.stats, reported=other.reported) == other

@@ -9,6 +9,8 @@ from __future__ import annotations
 ROOT = "/controlplane/"
 ELECTION = f"{ROOT}election/"
 SETTINGS = f"{ROOT}config/settings"
+TOTALS = f"{ROOT}status/totals"
+TOTALS_PLACE = ("status", "totals")
 
 CONFIG_KINDS = ("jobs", "packets", "resources", "targets", "rules", "scalepolicies")
 # The number of parts that follow each tree's front.
@@ -23,8 +25,10 @@ TREES: dict[str, int] = {
     "status/ended": 2,
     "status/orders": 1,
     "status/targets": 1,
+    "status": 1,  # status/totals
     "cycles": 2,
     "inventory": 2,
+    "events": 1,
 }
 LIVE = "live"
 _NAME = ROOT.strip("/")
@@ -78,6 +82,10 @@ def target_status(target: str) -> str:
 
 def cycle(epoch: int, n: int) -> str:
     return f"{ROOT}cycles/{epoch:020d}/{n:020d}"
+
+
+def event(identity: str) -> str:
+    return f"{ROOT}events/{identity}"
 
 
 def live(target: str) -> str:

@@ -12,12 +12,14 @@ from itertools import groupby
 
 import msgspec
 
+from controlplane.model import event
 from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Claim, Ended, Fulfilment, Observed
 from controlplane.model.leadership import Candidate, Cycle, Term
 from controlplane.model.order import Order, OrderStatus
 from controlplane.model.settings import Settings
 from controlplane.model.target import Live, Target, TargetStatus
+from controlplane.model.totals import Totals
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Value
 from controlplane.store.watch import Change
@@ -35,6 +37,8 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "status/targets": TargetStatus,
     "cycles": Cycle,
     "inventory": Observed,
+    "status": Totals,
+    "events": event.Event,
 }
 _BID = "bid-"
 
