@@ -175,9 +175,9 @@ def _session(delta: Delta, look: Look) -> Iterator[Happening]:
         yield _told(delta, about, "Left", "its joblet's session is over", by, WARNING)
     elif _word(delta.old, b'"session":"') != _word(delta.new, b'"session":"'):
         live = delta.new.read(Live)
-        again = delta.old is not None and _word(delta.old, b'"instance":"') == live.instance
-        message = "its joblet goes on with a new session" if again else f"{live.driver} joblet, version {live.version}"
-        yield _told(delta, about, "Renewed" if again else "Joined", message, by)
+        # A joblet that goes on with another lease has not been away.
+        if _word(delta.old, b'"instance":"') != live.instance:
+            yield _told(delta, about, "Joined", f"{live.driver} joblet, version {live.version}", by)
 
 
 # The control plane and what users configure

@@ -26,6 +26,7 @@ from controlplane.wire.v1 import common_pb2, joblets_pb2, joblets_pb2_grpc, targ
 WELCOME_SECONDS = 2.0
 BACK_OFF_SECONDS = 1.0
 LIVED_SECONDS = 1.0
+_LEAST_OF_A_BEAT = 0.9
 log = structlog.get_logger()
 
 
@@ -145,6 +146,7 @@ class Stream:
             self._saw(message.synced.revision)
             self._worker.sync()
         elif kind == "heartbeat_ack":
+            talk.hear(message.heartbeat_ack)
             self._confirm(message.heartbeat_ack.number, talk)
         elif kind == "report_ack":
             self._saw(max(message.report_ack.revision, message.report_ack.observed_revision))
@@ -176,8 +178,10 @@ class Stream:
             return
         self._beat_number += 1
         talk.beats[self._beat_number] = now
-        talk.outbox.beat(self._beat_number, self._worker.stats())
-        talk.next_beat = asyncio.get_running_loop().call_later(talk.heartbeat_seconds, self._beat, talk)
+        talk.outbox.beat(self._beat_number, self._worker.stats() if talk.reports(now) else {})
+        # Many that came at the same time must not speak at the same time for ever.
+        pause = talk.heartbeat_seconds * random.uniform(_LEAST_OF_A_BEAT, 1.0)
+        talk.next_beat = asyncio.get_running_loop().call_later(pause, self._beat, talk)
 
     def _confirm(self, number: int, talk: Talk) -> None:
         sent_at = talk.beats.get(number)
@@ -203,17 +207,30 @@ class Talk:
         self.beats: dict[int, float] = {}
         self.next_beat: asyncio.TimerHandle | None = None
         self.closed = False
+        self.heartbeat_seconds = 1.0
+        self._stats_seconds = 0.0
+        self._reported_at = float("-inf")
         self._writer: asyncio.Task[None] | None = None
 
     def be_welcome(self, welcome: joblets_pb2.Welcome) -> None:
         assert self.call is not None
         self.welcome = welcome
+        self.heartbeat_seconds = welcome.heartbeat_seconds
+        self._stats_seconds = welcome.stats_seconds
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self.outbox.carry(self.call))
 
-    @property
-    def heartbeat_seconds(self) -> float:
-        return self.welcome.heartbeat_seconds if self.welcome is not None else 1.0
+    def hear(self, ack: joblets_pb2.HeartbeatAck) -> None:
+        """The intervals that hold from now on; what a replica does not say stays as it is."""
+        self.heartbeat_seconds = ack.heartbeat_seconds or self.heartbeat_seconds
+        self._stats_seconds = ack.stats_seconds or self._stats_seconds
+
+    def reports(self, now: float) -> bool:
+        """Whether stats are due with the heartbeat of now."""
+        if now - self._reported_at < self._stats_seconds:
+            return False
+        self._reported_at = now
+        return True
 
     @property
     def silence_seconds(self) -> float:

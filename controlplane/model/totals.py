@@ -118,7 +118,8 @@ class Meter:
     def _over(self, seconds: float, at: float) -> tuple[float, float]:
         """Over that time, or since the first sample while there was less of it.
 
-        The newest sample that is old enough is where it began; what came before it is not of this time.
+        Whoever samples stops only while nothing changes, so that the newest sample that is old enough tells how many
+        there were when the time began, however much older it is.
         """
         _, now_orders, now_tasks = self._samples[-1]
         began, orders, tasks = self._samples[0]
@@ -126,5 +127,5 @@ class Meter:
             if sample[0] > at - seconds:
                 break
             began, orders, tasks = sample
-        passed = max(at - began, 1.0)
+        passed = min(max(at - began, 1.0), seconds)
         return round((now_orders - orders) / passed, 2), round((now_tasks - tasks) / passed, 2)
