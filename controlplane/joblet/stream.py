@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import zlib
+from collections.abc import Callable
 
 import grpc
 import structlog
@@ -51,6 +52,7 @@ class Stream:
         failures = 0
         while True:
             endpoint = endpoints[self._place % len(endpoints)]
+            await self._links.door.acquire()
             began = self._clock.monotonic()
             welcomed = await self._visit(endpoint)
             lived = welcomed and self._clock.monotonic() - began >= LIVED_SECONDS
@@ -62,7 +64,7 @@ class Stream:
 
     async def _visit(self, endpoint: str) -> bool:
         channel = self._links.channel(endpoint, zlib.crc32(self._hello.target.encode()))
-        self._talk = talk = Talk()
+        self._talk = talk = Talk(self._links.door.release)
         try:
             await self._create_target(channel)
             talk.call = joblets_pb2_grpc.JobletsStub(channel).Connect()
@@ -200,7 +202,8 @@ def _being_cancelled() -> bool:
 class Talk:
     """One connection: from the hello to its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, come_in: Callable[[], None]) -> None:
+        self._come_in: Callable[[], None] | None = come_in
         self.call: grpc.aio.StreamStreamCall[joblets_pb2.JobletBatch, joblets_pb2.ReplicaBatch] | None = None
         self.welcome: joblets_pb2.Welcome | None = None
         self.outbox = Outbox()
@@ -215,6 +218,7 @@ class Talk:
     def be_welcome(self, welcome: joblets_pb2.Welcome) -> None:
         assert self.call is not None
         self.welcome = welcome
+        self.leave_door()
         self.heartbeat_seconds = welcome.heartbeat_seconds
         self._stats_seconds = welcome.stats_seconds
         if self._writer is None:
@@ -243,9 +247,16 @@ class Talk:
         """How long the answer to a report may take: by then a replica that lives has an answer of some kind."""
         return max(2.0, 2 * self.welcome.lease_seconds) if self.welcome is not None else 2.0
 
+    def leave_door(self) -> None:
+        """Welcome or not: the next one may say hello."""
+        come_in, self._come_in = self._come_in, None
+        if come_in is not None:
+            come_in()
+
     def close(self) -> None:
         """The call's reader then sees a cancellation, which is not one of its task."""
         self.closed = True
+        self.leave_door()
         if self.next_beat is not None:
             self.next_beat.cancel()
         if self._writer is not None:
