@@ -48,14 +48,28 @@ _MOST_ENDS = 50
 
 
 def of(delta: Delta, look: Look) -> Iterator[Happening]:
-    """`look` gives the picture that contains the change. What cannot be read tells nothing."""
+    """`look` gives the picture that contains the change. What cannot be read tells that, where the ledgers do not."""
     tell = _TELLERS.get(delta.tree)
     if tell is None:
         return
     try:
         yield from tell(delta, look)
-    except (Broken, msgspec.DecodeError):
-        return
+    except (Broken, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if tell is _config:
+            yield poison("/".join((delta.tree, *delta.parts)), delta.revision)
+
+
+def poison(key: str, revision: int) -> Happening:
+    about = About(kind="Key", name=key)
+    message = "cannot be read and is stepped over"
+    return Happening(about=about, reason="Poison", message=message, by="cache", type=WARNING, revision=revision)
+
+
+def mended(key: str, revision: int) -> Happening:
+    about = About(kind="Key", name=key)
+    return Happening(
+        about=about, reason="Mended", message="can be read again, or is gone", by="cache", revision=revision
+    )
 
 
 # Orders

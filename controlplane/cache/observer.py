@@ -14,7 +14,7 @@ from controlplane.cache import happenings
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Snapshot
-from controlplane.model.event import NORMAL, WARNING, About, Happening, Record
+from controlplane.model.event import Happening, Record
 
 _MOST_KEPT = 2000
 
@@ -53,17 +53,7 @@ class Observer:
     def _hear_of_poison(self, revision: int) -> None:
         found = set(self._ledgers.poisoned)
         for key in sorted(found ^ self._poison):
-            bad = key in found
-            self._tell(
-                Happening(
-                    about=About(kind="Key", name=key),
-                    reason="Poison" if bad else "Mended",
-                    message="cannot be read and is stepped over" if bad else "can be read again, or is gone",
-                    by="cache",
-                    type=WARNING if bad else NORMAL,
-                    revision=revision,
-                )
-            )
+            self._tell(happenings.poison(key, revision) if key in found else happenings.mended(key, revision))
         self._poison = found
 
     def _tell(self, happening: Happening) -> None:

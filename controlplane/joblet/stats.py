@@ -79,11 +79,14 @@ class Machine:
         return float(round(100 * (self._ticks[1] - before[1]) / passed / _CPU_STEP) * _CPU_STEP)
 
     def _disk(self) -> tuple[float, float]:
-        try:
-            found = os.statvfs(self._folder)
-        except OSError:
-            return 0, 0
-        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+        """(all, free) of the disk that the folder is on, or will be on once it is made."""
+        for folder in (Path(self._folder), *Path(self._folder).parents):
+            try:
+                found = os.statvfs(folder)
+            except OSError:
+                continue
+            return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+        return 0, 0
 
     def _text(self, name: str) -> str:
         return _read(self._proc / name)

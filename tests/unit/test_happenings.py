@@ -228,6 +228,11 @@ def test_poison_is_told_when_it_is_found_and_when_it_is_mended(scene: Scene) -> 
     assert [one.reason for one in scene.tell({key: None})] == ["Mended"]
 
 
+def test_a_config_object_that_cannot_be_read_is_poison_too(scene: Scene) -> None:
+    [told] = scene.tell({keys.config("packets", "broken"): b"{not json"})
+    assert (told.about.kind, told.about.name, told.reason) == ("Key", "config/packets/broken", "Poison")
+
+
 @pytest.mark.parametrize("tree", [keys.order_status("o"), keys.ended("o", "f"), keys.target_status("t"), keys.term(9)])
 def test_what_cannot_be_read_tells_nothing_but_that(scene: Scene, tree: str) -> None:
     told = scene.tell({tree: b'{"phase":"Failed","held":1'})
