@@ -24,6 +24,7 @@ from controlplane.apiserver.server import ApiServer
 from controlplane.apiserver.writer import Writer
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache, Delta
+from controlplane.cache.settings import settings_of
 from controlplane.controller_manager import controllers
 from controlplane.controller_manager.keeping import Keeping
 from controlplane.election.election import Election
@@ -31,11 +32,13 @@ from controlplane.election.leadership import Leadership
 from controlplane.election.settings import ElectionSettings
 from controlplane.election.view import CandidateEntry
 from controlplane.model.errors import ControlPlaneError, Deposed, Refused
+from controlplane.model.event import Folding
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Candidate, Term
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.settings import ReplicaSettings, address
 from controlplane.store.channel import EtcdOptions
+from controlplane.store.event_log import EventLog, Leases
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
@@ -131,13 +134,21 @@ class Replica:
         self._keeping = Keeping.on(
             self._ledgers, grant=self._store.grant, make_identity=self._mint.make, replica=settings.id
         )
+        # What this replica itself has to tell, whoever leads.
+        self._events = EventLog(
+            Folding(self._mint.make, by=f"apiserver@{settings.id}", at=clock.monotonic()),
+            self._store.commit_group,
+            Leases(self._store.grant, lambda: float(settings_of(self._cache.snapshot).event_ttl), clock),
+            clock,
+        )
         self._renewals = Renewals(self._store.channels)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set, then steps down first and stops serving last."""
         incarnation = self._mint.make()
         async with asyncio.TaskGroup() as tasks:
-            following = [tasks.create_task(self._cache.run()), tasks.create_task(self._renewals.run())]
+            running = (self._cache.run(), self._renewals.run(), self._events.run())
+            following = [tasks.create_task(one) for one in running]
             await self._cache.reached(1)
             seat = Seat()
             server = ApiServer(
@@ -199,6 +210,7 @@ class Replica:
             replica_id=self._settings.id,
             version=controlplane.__version__,
             incarnation=incarnation,
+            record=self._events.record,
         )
 
     async def _lead(self, leadership: Leadership) -> None:

@@ -212,6 +212,7 @@ class Talk:
         self.closed = False
         self.heartbeat_seconds = 1.0
         self._stats_seconds = 0.0
+        self._reported = False
         self._reported_at = float("-inf")
         self._writer: asyncio.Task[None] | None = None
 
@@ -233,7 +234,9 @@ class Talk:
         """Whether stats are due with the heartbeat of now."""
         if now - self._reported_at < self._stats_seconds:
             return False
-        self._reported_at = now
+        # Many that came at the same time do not report at the same time for ever: the second report comes early.
+        early = 0.0 if self._reported else random.uniform(0.0, self._stats_seconds)
+        self._reported, self._reported_at = True, now - early
         return True
 
     @property

@@ -52,8 +52,8 @@ async def _measure(here: Stage) -> tuple[float, float, float]:
     store = Store(EtcdOptions((here.etcd(),)), SystemClock())
     async with Client(here.endpoints()) as client:
         settled = await _settled(store, client, pace(Settings(), _TARGETS))
-        # What the settling itself left to be told, rates among it.
-        await asyncio.sleep(70)
+        # What the settling itself left to be told.
+        await asyncio.sleep(20)
         leader = (await client.cluster.leader()).id
         pid = next(replica["pid"] for replica in here.up_json()["replicas"] if replica["id"] == leader)
         written, used, started = writes_of(here.etcd()), _cpu_seconds(pid), time.perf_counter()

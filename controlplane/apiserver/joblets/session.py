@@ -20,6 +20,7 @@ from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.cache.settings import settings_of
 from controlplane.model import pace, quantity, times
 from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, NotFound, Unavailable
+from controlplane.model.event import WARNING, About, Happening
 from controlplane.model.settings import Settings
 from controlplane.model.target import Hardware, Live
 from controlplane.store import codec, keys, transaction
@@ -109,6 +110,7 @@ class Sessions:
             return await self._begin(hello, promise, transaction.absent(key))
         live = _read(stored)
         if not hmac.compare_digest(live.secret_digest, digest(hello.instance_secret)):
+            self._tell_refused(hello, live)
             raise AlreadyExists(
                 f"target {hello.target} has a joblet already: instance {live.instance}, since {live.since}",
                 field="target",
@@ -161,6 +163,12 @@ class Sessions:
         if not outcome.succeeded:
             return None
         return Session(hello.target, stored.lease, outcome.revision, now, promise.heartbeat_seconds)
+
+    def _tell_refused(self, hello: joblets_pb2.Hello, live: Live) -> None:
+        """Two joblets that want one target are a mistake of somebody who may not look into their logs."""
+        about = About(kind="Target", name=hello.target)
+        message = f"another joblet was refused: instance {live.instance} has the target"
+        self._deps.record(Happening(about=about, reason="JobletRefused", message=message, type=WARNING))
 
     async def _give_back(self, lease: int) -> None:
         """A lease that cannot be revoked runs out by itself: no key hangs on it any more."""
