@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 
 import pytest
 
-from controlplane.model.errors import Invalid, Unavailable
+from controlplane.apiserver.joblets.session import Sessions
+from controlplane.model.errors import AlreadyExists, Invalid, Unavailable
+from controlplane.model.event import Happening
 from controlplane.model.pace import pace, stats_seconds
 from controlplane.model.settings import Settings
 from controlplane.model.target import Target, TargetStatus
@@ -15,7 +18,7 @@ from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item
 from controlplane.wire.v1 import joblets_pb2, targets_pb2
 from controlplane.wire.v1.joblets_pb2 import JobletMessage
-from tests.component.joblet_session_stage import PATIENCE_SECONDS, TARGET, Api, Stage, Talk, staged
+from tests.component.joblet_session_stage import PATIENCE_SECONDS, TARGET, Api, Stage, Talk, a_hello, staged
 from tests.etcd import Etcd
 
 HARDWARE = targets_pb2.Hardware(cpu_model="fast", cpus=8, memory=2**34, disk=2**40, os="Debian", kernel="6.1")
@@ -128,6 +131,18 @@ async def test_the_intervals_come_with_the_welcome_and_with_each_answer(stage: S
     suspect = TargetStatus(target=TARGET, epoch=1, phase="Suspect")
     await api.put(keys.target_status(TARGET), codec.encode(suspect))
     assert (await beat(talk, 3)).stats_seconds == busy
+
+
+async def test_a_refused_second_joblet_is_recorded(stage: Stage, api: Api) -> None:
+    await stage.a_joblet(api, instance="the-first")
+    heard: list[Happening] = []
+    sessions = Sessions(dataclasses.replace(api.deps, record=heard.append))
+    hello = a_hello(instance="the-second", instance_secret="another secret").hello
+    with pytest.raises(AlreadyExists):
+        await sessions.open(hello)
+    [told] = heard
+    assert (told.about.kind, told.about.name, told.reason) == ("Target", TARGET, "JobletRefused")
+    assert "the-first" in told.message
 
 
 async def test_with_many_targets_a_session_gets_a_longer_lease_and_beats_less_often(stage: Stage, api: Api) -> None:
