@@ -25,18 +25,22 @@ from controlplane.apiserver.server import ApiServer
 from controlplane.apiserver.writer import Writer
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache, Delta
+from controlplane.cache.settings import settings_of
 from controlplane.controller_manager import controllers, restoring
 from controlplane.controller_manager.archive import Archive
+from controlplane.controller_manager.keeping import Keeping
 from controlplane.election.election import Election
 from controlplane.election.leadership import Leadership
 from controlplane.election.settings import ElectionSettings
 from controlplane.election.view import CandidateEntry
 from controlplane.model.errors import ControlPlaneError, Deposed, Refused, Unavailable
+from controlplane.model.event import Folding
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Candidate, Term
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.settings import ReplicaSettings, address, size
 from controlplane.store.channel import EtcdOptions
+from controlplane.store.event_log import EventLog, Leases
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
@@ -134,6 +138,16 @@ class Replica:
         self._store = Store(options, clock)
         self._cache = Cache(self._store, clock, check_seconds=settings.cache_check)
         self._ledgers = Ledgers(self._cache)
+        self._keeping = Keeping.on(
+            self._ledgers, grant=self._store.grant, make_identity=self._mint.make, replica=settings.id
+        )
+        # What this replica itself has to tell, whoever leads.
+        self._events = EventLog(
+            Folding(self._mint.make, by=f"apiserver@{settings.id}", at=clock.monotonic()),
+            self._store.commit_group,
+            Leases(self._store.grant, lambda: float(settings_of(self._cache.snapshot).event_ttl), clock),
+            clock,
+        )
         self._renewals = Renewals(self._store.channels)
         self._archive = self._open_archive()
         self._space = SpaceWatch(self._store.channels, size(settings.etcd_quota, "etcd_quota"))
@@ -142,7 +156,8 @@ class Replica:
         """Serves until `stop` is set, then steps down first and stops serving last."""
         incarnation = self._mint.make()
         async with asyncio.TaskGroup() as tasks:
-            following = [tasks.create_task(self._cache.run()), tasks.create_task(self._renewals.run())]
+            running = (self._cache.run(), self._renewals.run(), self._events.run())
+            following = [tasks.create_task(one) for one in running]
             await self._cache.reached(1)
             self._failpoints.reach("replica.listed")
             await self._know_etcd()
@@ -223,6 +238,7 @@ class Replica:
             version=controlplane.__version__,
             incarnation=incarnation,
             space=self._space,
+            record=self._events.record,
         )
 
     async def _lead(self, leadership: Leadership) -> None:
@@ -242,6 +258,7 @@ class Replica:
                     async with asyncio.timeout(_FIRST_CYCLE_SECONDS):
                         await scheduler.begun.wait()
                 term.create_task(controllers.run(self._ledgers, writer, self._clock, upkeep, self._failpoints))
+                term.create_task(self._keeping.run(writer, self._clock))
         except* Deposed as deposed:
             log.info("deposed", epoch=leadership.epoch, why=str(deposed.exceptions[0]))
         except* ControlPlaneError as failed:

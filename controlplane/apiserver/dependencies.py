@@ -1,7 +1,8 @@
 """What the apiserver of a replica works with: built once by the composition root, handed to every service.
 
 `Writer` and `Election` are the two ports that others fill: a writer commits what clients send, many at a time; an
-election tells who leads and can be asked to let go. Nothing here does anything.
+election tells who leads and can be asked to let go. `record` keeps what a person may ask about later, and never waits.
+Nothing here does anything.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from controlplane.aio.clock import Clock
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
 from controlplane.model.errors import ControlPlaneError
+from controlplane.model.event import Record, ignore
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Term
 from controlplane.store.kv import Store
@@ -60,3 +62,4 @@ class ApiDependencies:
     version: str
     incarnation: str
     space: SpaceWatch
+    record: Record = ignore

@@ -23,11 +23,13 @@ def items_of(view: View) -> Show:
     return show
 
 
-async def listed(cache: Cache, view: View, request: Any, context: Context, *, show: Show | None = None) -> Any:
+async def listed(
+    cache: Cache, view: View, request: Any, context: Context, *, show: Show | None = None, wanted: Filter | None = None
+) -> Any:
     """The fields of a list's answer: revision, items, next_page_token."""
     limit, after = paging.limit_of(request.limit), paging.key_in(request.page_token)
     snapshot = await fresh(cache, request.min_revision, context)
-    wanted = Filter(order=request.order, target=request.target, phase=request.phase)
+    wanted = wanted or Filter(order=request.order, target=request.target, phase=request.phase)
     item = show or items_of(view)
     items, token = paging.page(view.keys(snapshot, wanted, after), lambda key: item(snapshot, key), limit)
     return {"revision": snapshot.revision, "items": items, "next_page_token": token}

@@ -23,6 +23,7 @@ from controlplane.model.errors import Invalid
 from controlplane.wire.v1 import (
     cluster_pb2,
     cycles_pb2,
+    events_pb2,
     fulfilments_pb2,
     joblets_pb2,
     joblets_pb2_grpc,
@@ -54,8 +55,8 @@ OPTIONS = [
 ]
 
 _FILES = (
-    cluster_pb2, cycles_pb2, fulfilments_pb2, joblets_pb2, jobs_pb2, orders_pb2, packets_pb2, resources_pb2,
-    rules_pb2, scalepolicies_pb2, targets_pb2,
+    cluster_pb2, cycles_pb2, events_pb2, fulfilments_pb2, joblets_pb2, jobs_pb2, orders_pb2, packets_pb2,
+    resources_pb2, rules_pb2, scalepolicies_pb2, targets_pb2,
 )  # fmt: skip
 # Every service of the API by its full name.
 SERVICES = tuple(service.full_name for file in _FILES for service in file.DESCRIPTOR.services_by_name.values())

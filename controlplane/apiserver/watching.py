@@ -43,9 +43,11 @@ class Feed:
         return taken
 
 
-async def watch(cache: Cache, view: View, event: Any, request: Any, context: Context) -> AsyncGenerator[Any, None]:
+async def watch(
+    cache: Cache, view: View, event: Any, request: Any, context: Context, *, wanted: Filter | None = None
+) -> AsyncGenerator[Any, None]:
     """Events of the given message type."""
-    wanted = Filter(name=request.name, order=request.order, target=request.target)
+    wanted = wanted or Filter(name=request.name, order=request.order, target=request.target)
     snapshot = await fresh(cache, request.min_revision, context)
     feed = Feed(view, wanted)
     stop = cache.subscribe(feed.hear)

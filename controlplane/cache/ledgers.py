@@ -23,6 +23,7 @@ from controlplane.model.fulfilment import Ended, Fulfilment, Observed
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Order, OrderStatus, Resolved
 from controlplane.model.quantity import sane
+from controlplane.model.target import Live
 from controlplane.store import codec, keys
 
 log = structlog.get_logger(__name__)
@@ -300,7 +301,8 @@ class Ledgers:
     def _take_inventory(self, delta: Delta, touched: Touched) -> None:
         target, identity = delta.parts
         if identity == keys.LIVE:
-            touched.targets.add(target)
+            if not _only_stats(delta):
+                touched.targets.add(target)
             return
         there = self.targets.get(target)
         placed = there.fulfilments.get(identity) if there is not None else None
@@ -315,6 +317,13 @@ class Ledgers:
         ledger.observe(identity, observed, delta.new.revision)
         if observed is None:
             raise Broken("not an Observed")
+
+
+def _only_stats(delta: Delta) -> bool:
+    """Whether a session only told how it fares, which nobody decides on."""
+    old = delta.old.sound(Live) if delta.old is not None else None
+    new = delta.new.sound(Live) if delta.new is not None else None
+    return old is not None and new is not None and old.same_but_stats(new)
 
 
 def _in_time(delta: Delta) -> tuple[int, int]:

@@ -14,10 +14,11 @@ from controlplane.cli import (
     shell,
     status,
     submitting,
+    top,
     verify,
 )
 
-GROUPS = (submitting, get, explain, plan, change, leading, status, verify, replay, drill, backup)
+GROUPS = (submitting, get, top, explain, plan, change, leading, status, verify, replay, drill, backup)
 
 
 def main() -> None:

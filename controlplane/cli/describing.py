@@ -28,6 +28,11 @@ def describe(out: Output, kind: str, item: dict[str, Any]) -> None:
         _jobs(out, item.get("jobs", []))
 
 
+def events(out: Output, items: list[dict[str, Any]]) -> None:
+    """What happened to the object, as far as it is kept."""
+    _rows(out, "Events", tables.EVENTS, items)
+
+
 def _order(out: Output, item: dict[str, Any]) -> None:
     status = item["status"]
     _section(out, "Status", {key: value for key, value in status.items() if key not in ("counts", "reasons")})

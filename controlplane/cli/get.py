@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane.cli import describing, kinds, shapes
+from controlplane.cli import describing, happened, kinds, shapes
 from controlplane.cli.kinds import Kind
 from controlplane.cli.output import Format
 from controlplane.cli.shell import Shell, command
@@ -34,19 +34,26 @@ async def get(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on with every change.")] = False,
     order: Annotated[str, typer.Option(help="Fulfilments: only those of this order.")] = "",
     target: Annotated[str, typer.Option(help="Fulfilments: only those on this target.")] = "",
+    about: Annotated[str, typer.Option(metavar="KIND/NAME", help="Events: only those about it.")] = "",
     limit: Annotated[int, typer.Option(min=0, help="Stop after that many; 0: all.")] = 0,
 ) -> None:
     """Show objects: all of a kind, or one."""
     found = kinds.find(kind)
     if (order or target) and found.name != "Fulfilment":
         raise Invalid("order" if order else "target", f"selects fulfilments, not {found.plural}")
+    if about and found.name != "Event":
+        raise Invalid("about", f"selects events, not {found.plural}")
+    asking: Any = common_pb2.ListRequest(order=order, target=target, limit=limit)
+    watching: Any = common_pb2.WatchRequest(name=name or "", order=order, target=target)
+    if found.name == "Event":
+        asking, watching = happened.list_request(about, limit), happened.watch_request(about, name or "")
     async with shell.client() as client:
         if watch:
-            await _watch(shell, client, found, common_pb2.WatchRequest(name=name or "", order=order, target=target))
+            await _watch(shell, client, found, watching)
         elif name is not None:
             _show_one(shell, found, await one(client, found, name))
         else:
-            await _show_all(shell, client, found, common_pb2.ListRequest(order=order, target=target, limit=limit))
+            await _show_all(shell, client, found, asking)
 
 
 async def describe(shell: Shell, kind: _KIND, name: _NAME = None) -> None:
@@ -56,8 +63,13 @@ async def describe(shell: Shell, kind: _KIND, name: _NAME = None) -> None:
         raise Invalid("id", f"must name one of the {found.plural}")
     async with shell.client() as client:
         item = await one(client, found, name or "")
+        # Settings have no name of their own.
+        events = await happened.events_about(client, found.name, str(item.get(found.key) or found.plural))
     if shell.out.is_table:
         describing.describe(shell.out, found.name, item)
+        describing.events(shell.out, events)
+    elif shell.out.form != Format.NAME:
+        shell.out.value({**item, "events": events})
     else:
         _show_one(shell, found, item)
 
@@ -104,7 +116,7 @@ async def _tasks(client: Client, order: orders_pb2.Order) -> AsyncIterator[order
         token = page.next_page_token
 
 
-async def _pages(client: Client, kind: Kind, request: common_pb2.ListRequest) -> AsyncIterator[tuple[Any, int]]:
+async def _pages(client: Client, kind: Kind, request: Any) -> AsyncIterator[tuple[Any, int]]:
     """Every item with the revision of its page, until `limit` or the end."""
     left = request.limit or None
     while True:
@@ -120,7 +132,7 @@ async def _pages(client: Client, kind: Kind, request: common_pb2.ListRequest) ->
         request.page_token = page.next_page_token
 
 
-async def _show_all(shell: Shell, client: Client, kind: Kind, request: common_pb2.ListRequest) -> None:
+async def _show_all(shell: Shell, client: Client, kind: Kind, request: Any) -> None:
     if kind.name == "Settings":
         return _show_one(shell, kind, await one(client, kind, ""))
     revision, items = 0, []
@@ -150,7 +162,7 @@ def _show_one(shell: Shell, kind: Kind, item: dict[str, Any]) -> None:
         shell.out.value(item)
 
 
-async def _watch(shell: Shell, client: Client, kind: Kind, request: common_pb2.WatchRequest) -> None:
+async def _watch(shell: Shell, client: Client, kind: Kind, request: Any) -> None:
     """What is there first, then every change, until interrupted."""
     if kind.name == "Settings":
         raise Invalid("watch", "settings cannot be watched")

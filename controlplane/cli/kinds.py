@@ -35,6 +35,7 @@ KINDS = (
     Kind("ScalePolicy", "scalepolicies", "name", lambda client: client.scalepolicies, tables.SCALE_POLICIES),
     Kind("Cycle", "cycles", "n", lambda client: client.cycles, tables.CYCLES, False),
     Kind("Term", "terms", "epoch", lambda client: client.terms, tables.TERMS, False),
+    Kind("Event", "events", "id", lambda client: client.events, tables.EVENTS, False),
     Kind("Settings", "settings", "", lambda client: client.cluster, tables.SETTINGS, False),
 )
 _BY_NAME = {name: kind for kind in KINDS for name in (kind.plural, kind.name.lower())}

@@ -224,6 +224,17 @@ TERMS = (
     Column("HTTP", _text("http"), wide=True),
     Column("AGE", _age("since")),
 )
+EVENTS = (
+    Column("LAST", _age("last")),
+    Column("TYPE", _text("type")),
+    Column("REASON", _text("reason")),
+    Column("ABOUT", lambda item: f"{item['about']['kind']}/{item['about']['name']}"),
+    Column("COUNT", _text("count")),
+    Column("BY", _text("by")),
+    Column("MESSAGE", _text("message")),
+    Column("FIRST", _text("first"), wide=True),
+    _ID,
+)
 SETTINGS = (
     Column("DEFAULT REQUESTS", lambda item: quantities(item.get("default_requests"))),
     *(
@@ -233,6 +244,8 @@ SETTINGS = (
     Column("RESERVATIONS", _text("reservations"), wide=True),
     Column("FAILURE MEMORY", _text("failure_memory"), wide=True),
     Column("HISTORY", _text("history"), wide=True),
+    Column("EVENT TTL", _text("event_ttl"), wide=True),
+    Column("STATS INTERVAL", _text("stats_interval"), wide=True),
     Column("WEIGHTS", _text("weights"), wide=True),
     Column("QUOTAS", lambda item: ",".join(item.get("quotas") or {}) or "-", wide=True),
 )

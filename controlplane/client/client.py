@@ -12,6 +12,7 @@ from controlplane.client.channels import Channels, Source
 from controlplane.client.services import Cluster, Named, Orders, Readable, Terms
 from controlplane.model.identity import Mint
 from controlplane.wire.v1.cycles_pb2_grpc import CyclesStub
+from controlplane.wire.v1.events_pb2_grpc import EventsStub
 from controlplane.wire.v1.fulfilments_pb2_grpc import FulfilmentsStub
 from controlplane.wire.v1.jobs_pb2_grpc import JobsStub
 from controlplane.wire.v1.packets_pb2_grpc import PacketsStub
@@ -46,6 +47,7 @@ class Client:
         self.orders = Orders(caller)
         self.fulfilments = Readable(caller, FulfilmentsStub, "id")
         self.cycles = Readable(caller, CyclesStub, "n")
+        self.events = Readable(caller, EventsStub, "id")
         self.terms = Terms(caller)
         self.cluster = Cluster(caller)
 

@@ -34,11 +34,11 @@ class Readable:
         request = common.GetRequest(name=name, min_revision=self._caller.revision)
         return await self._caller.read(Method(self._stub, "Get", object), request)
 
-    async def page(self, request: common.ListRequest) -> Any:
+    async def page(self, request: Any) -> Any:
         request.min_revision = max(request.min_revision, self._caller.revision)
         return await self._caller.read(Method(self._stub, "List", object), request)
 
-    def watch(self, request: common.WatchRequest) -> AsyncGenerator[Any, None]:
+    def watch(self, request: Any) -> AsyncGenerator[Any, None]:
         return watch(self._caller, Stream(self._stub, "Watch", self._key), request)
 
 
@@ -159,6 +159,13 @@ class Cluster:
     async def leader(self) -> cluster.Leader:
         request = cluster.LeaderRequest(min_revision=self._caller.revision)
         return await self._caller.read(Method(self._stub, "GetLeader", cluster.Leader), request)
+
+    async def totals(self) -> cluster.Totals:
+        request = cluster.TotalsRequest(min_revision=self._caller.revision)
+        return await self._caller.read(Method(self._stub, "GetTotals", cluster.Totals), request)
+
+    def watch_totals(self) -> AsyncGenerator[cluster.Totals, None]:
+        return latest(self._caller, Stream(self._stub, "WatchTotals", ""), cluster.TotalsRequest())
 
     def watch_leader(self) -> AsyncGenerator[cluster.Leader, None]:
         return latest(self._caller, Stream(self._stub, "WatchLeader", ""), cluster.LeaderRequest())

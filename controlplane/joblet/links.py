@@ -1,11 +1,16 @@
-"""Channels to the replicas, shared by the targets of one process."""
+"""Channels to the replicas, shared by the targets of one process, and the door through which these come in."""
 
 from __future__ import annotations
+
+import asyncio
 
 import grpc
 
 TARGETS_A_CHANNEL = 250
 _MOST_CHANNELS = 4
+# So many targets of a process say hello at the same time. All at once, they would wait for each other until each of
+# them took its replica for silent.
+_AT_THE_DOOR = 32
 # A connection attempt ends after the minimal back-off; a stopped replica would otherwise hold it for 20 s.
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 50),
@@ -25,6 +30,7 @@ class Links:
     def __init__(self, endpoints: tuple[str, ...], targets: int) -> None:
         self.endpoints = endpoints
         self._width = min(_MOST_CHANNELS, 1 + (targets - 1) // TARGETS_A_CHANNEL)
+        self.door = asyncio.Semaphore(_AT_THE_DOOR)
         self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}
 
     def channel(self, endpoint: str, target: int) -> grpc.aio.Channel:

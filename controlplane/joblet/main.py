@@ -27,6 +27,7 @@ from controlplane.joblet.home import Folder, HighMark, Home, read_boot, read_sec
 from controlplane.joblet.links import Links
 from controlplane.joblet.records import Records
 from controlplane.joblet.settings import JobletSettings
+from controlplane.joblet.stats import Machine
 from controlplane.joblet.stream import Stream
 from controlplane.joblet.worker import Worker
 from controlplane.model.identity import Mint
@@ -53,11 +54,15 @@ async def run(settings: JobletSettings) -> None:
     links = Links(settings.endpoints, settings.count)
     instance = Mint(wall_milliseconds, chance).make()
     failpoints = Failpoints(settings.failpoints)
+    machine = Machine(settings.data_dir, clock)
+    hardware = machine.hardware()
     with contextlib.ExitStack() as stack:
         streams = []
         for target, driver, home in _drivers(settings, clock, stack):
-            worker = Worker(target, driver, home, clock=clock, failpoints=failpoints)
-            streams.append(Stream(_hello(settings, target, instance, home), worker, home, links=links, clock=clock))
+            worker = Worker(target, driver, home, clock=clock, failpoints=failpoints, machine=machine)
+            hello = _hello(settings, target, instance, home)
+            hello.hardware.CopyFrom(hardware)
+            streams.append(Stream(hello, worker, home, links=links, clock=clock))
         tasks = [loop.create_task(stream.run()) for stream in streams]
         waiter = loop.create_task(stopped.wait())
         log.info("joblet runs", target=settings.target, count=settings.count, driver=settings.driver)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import zlib
+from collections.abc import Callable
 
 import grpc
 import structlog
@@ -26,6 +27,7 @@ from controlplane.wire.v1 import common_pb2, joblets_pb2, joblets_pb2_grpc, targ
 WELCOME_SECONDS = 2.0
 BACK_OFF_SECONDS = 1.0
 LIVED_SECONDS = 1.0
+_LEAST_OF_A_BEAT = 0.9
 log = structlog.get_logger()
 
 
@@ -50,6 +52,7 @@ class Stream:
         failures = 0
         while True:
             endpoint = endpoints[self._place % len(endpoints)]
+            await self._links.door.acquire()
             began = self._clock.monotonic()
             welcomed = await self._visit(endpoint)
             lived = welcomed and self._clock.monotonic() - began >= LIVED_SECONDS
@@ -61,7 +64,7 @@ class Stream:
 
     async def _visit(self, endpoint: str) -> bool:
         channel = self._links.channel(endpoint, zlib.crc32(self._hello.target.encode()))
-        self._talk = talk = Talk()
+        self._talk = talk = Talk(self._links.door.release)
         try:
             await self._create_target(channel)
             talk.call = joblets_pb2_grpc.JobletsStub(channel).Connect()
@@ -157,6 +160,7 @@ class Stream:
             self._saw(message.synced.revision)
             self._worker.sync()
         elif kind == "heartbeat_ack":
+            talk.hear(message.heartbeat_ack)
             self._confirm(message.heartbeat_ack.number, talk)
         elif kind == "report_ack":
             self._saw(max(message.report_ack.revision, message.report_ack.observed_revision))
@@ -191,8 +195,10 @@ class Stream:
             return
         self._beat_number += 1
         talk.beats[self._beat_number] = now
-        talk.outbox.beat(self._beat_number, self._worker.stats())
-        talk.next_beat = asyncio.get_running_loop().call_later(talk.heartbeat_seconds, self._beat, talk)
+        talk.outbox.beat(self._beat_number, self._worker.stats() if talk.reports(now) else {})
+        # Many that came at the same time must not speak at the same time for ever.
+        pause = talk.heartbeat_seconds * random.uniform(_LEAST_OF_A_BEAT, 1.0)
+        talk.next_beat = asyncio.get_running_loop().call_later(pause, self._beat, talk)
 
     def _confirm(self, number: int, talk: Talk) -> None:
         sent_at = talk.beats.get(number)
@@ -211,7 +217,8 @@ def _being_cancelled() -> bool:
 class Talk:
     """One connection: from the hello to its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, come_in: Callable[[], None]) -> None:
+        self._come_in: Callable[[], None] | None = come_in
         self.call: grpc.aio.StreamStreamCall[joblets_pb2.JobletBatch, joblets_pb2.ReplicaBatch] | None = None
         self.welcome: joblets_pb2.Welcome | None = None
         self.outbox = Outbox()
@@ -219,17 +226,34 @@ class Talk:
         self.next_beat: asyncio.TimerHandle | None = None
         self.closed = False
         self.start_over = ""
+        self.heartbeat_seconds = 1.0
+        self._stats_seconds = 0.0
+        self._reported = False
+        self._reported_at = float("-inf")
         self._writer: asyncio.Task[None] | None = None
 
     def be_welcome(self, welcome: joblets_pb2.Welcome) -> None:
         assert self.call is not None
         self.welcome = welcome
+        self.leave_door()
+        self.heartbeat_seconds = welcome.heartbeat_seconds
+        self._stats_seconds = welcome.stats_seconds
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self.outbox.carry(self.call))
 
-    @property
-    def heartbeat_seconds(self) -> float:
-        return self.welcome.heartbeat_seconds if self.welcome is not None else 1.0
+    def hear(self, ack: joblets_pb2.HeartbeatAck) -> None:
+        """The intervals that hold from now on; what a replica does not say stays as it is."""
+        self.heartbeat_seconds = ack.heartbeat_seconds or self.heartbeat_seconds
+        self._stats_seconds = ack.stats_seconds or self._stats_seconds
+
+    def reports(self, now: float) -> bool:
+        """Whether stats are due with the heartbeat of now."""
+        if now - self._reported_at < self._stats_seconds:
+            return False
+        # Many that came at the same time do not report at the same time for ever: the second report comes early.
+        early = 0.0 if self._reported else random.uniform(0.0, self._stats_seconds)
+        self._reported, self._reported_at = True, now - early
+        return True
 
     @property
     def silence_seconds(self) -> float:
@@ -242,9 +266,16 @@ class Talk:
         """How long the answer to a report may take: by then a replica that lives has an answer of some kind."""
         return max(2.0, 2 * self.welcome.lease_seconds) if self.welcome is not None else 2.0
 
+    def leave_door(self) -> None:
+        """Welcome or not: the next one may say hello."""
+        come_in, self._come_in = self._come_in, None
+        if come_in is not None:
+            come_in()
+
     def close(self) -> None:
         """The call's reader then sees a cancellation, which is not one of its task."""
         self.closed = True
+        self.leave_door()
         if self.next_beat is not None:
             self.next_beat.cancel()
         if self._writer is not None:

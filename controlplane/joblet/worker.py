@@ -18,6 +18,7 @@ from controlplane.joblet.driver import Driver
 from controlplane.joblet.home import Home
 from controlplane.joblet.reconcile import decide
 from controlplane.joblet.reporter import Chain, Verdict, fit
+from controlplane.joblet.stats import Machine, Work
 from controlplane.model import times
 from controlplane.model.errors import Invalid
 from controlplane.model.fulfilment import Fulfilment, Observed
@@ -44,12 +45,16 @@ class Entry:
 
 
 class Worker:
-    def __init__(self, target: str, driver: Driver, home: Home, *, clock: Clock, failpoints: Failpoints) -> None:
+    def __init__(
+        self, target: str, driver: Driver, home: Home, *, clock: Clock, failpoints: Failpoints, machine: Machine
+    ) -> None:
         self.target = target
         self._driver = driver
         self._home = home
         self._clock = clock
         self._failpoints = failpoints
+        self._machine = machine
+        self._work = Work(clock)
         self._entries: dict[str, Entry] = {}
         self._waiting: set[str] = set()
         self._listed: set[str] | None = None
@@ -147,7 +152,8 @@ class Worker:
         return any(entry.chain.outstanding is not None and entry.sent_at < before for entry in self._entries.values())
 
     def stats(self) -> dict[str, float]:
-        return {"desired": len(self._entries), "running": self._driver.running()}
+        now = {"desired": len(self._entries), "running": self._driver.running()}
+        return {**now, **self._work.stats(), **self._machine.stats()}
 
     # The driver
 
@@ -199,7 +205,9 @@ class Worker:
             self._touch(identity)
 
     def _drop(self, identity: str) -> None:
-        self._entries.pop(identity, None)
+        entry = self._entries.pop(identity, None)
+        if entry is not None and entry.chain.stored is not None:
+            self._work.ended(entry.chain.stored)
         self._waiting.discard(identity)
         self._driver.drop(identity)
 

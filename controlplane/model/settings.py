@@ -37,8 +37,9 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     it. kill_grace: how long a holder of a unique resource may take to die once unconfirmed. cycle_budget: the most
     tasks that one cycle places. placement: `balance` takes the emptiest target first, `pack` the fullest that fits.
     quotas: by owner, `*` for everyone who is not named. reservations: for how many groups that do not fit yet a cycle
-    keeps room free. failure_memory: how long a failed attempt counts against its target. history:
-    how long etcd remembers what was, where the leader has to see to that.
+    keeps room free. failure_memory: how long a failed attempt counts against its target. history: how long etcd
+    remembers what was, where the leader has to see to that. event_ttl: how long an event is kept after it last
+    happened. stats_interval: how often a busy target reports stats while there are few of them.
     """
 
     default_requests: dict[str, Number] = field(default_factory=lambda: {"cpu": 1})
@@ -54,6 +55,8 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     reservations: int = 8
     failure_memory: Number = 600
     history: Number = 3600
+    event_ttl: Number = 3600
+    stats_interval: Number = 5
 
 
 DEFAULT = Settings()

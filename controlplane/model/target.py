@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import field
 
 from controlplane.model.object import Named, Object, Part
@@ -37,12 +38,24 @@ class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
     free: dict[str, Number] = {}
 
 
+class Hardware(Part, frozen=True, kw_only=True):
+    """What a target is made of; memory and disk in bytes."""
+
+    cpu_model: str = ""
+    cpus: int = 0
+    memory: Number = 0
+    disk: Number = 0
+    os: str = ""
+    kernel: str = ""
+
+
 class Live(Object, tag="Live", frozen=True, kw_only=True):
     """A joblet's session. The key's lease is the session; `secret_digest` lets the same joblet come back at once.
 
     `lease_seconds` and `stop_within` are what the joblet was promised: holders of unique resources are dead at most
     `stop_within` after the key is gone, whatever the settings say by then. `cluster` is the etcd on which the session
     was opened; `known_attempt` the highest attempt number that the joblet knew when it first came to that etcd.
+    `reported` is when `stats` last changed.
     """
 
     target: str
@@ -58,3 +71,9 @@ class Live(Object, tag="Live", frozen=True, kw_only=True):
     since: str = ""
     cluster: str = ""
     known_attempt: int = 0
+    hardware: Hardware | None = None
+    reported: str = ""
+
+    def same_but_stats(self, other: Live) -> bool:
+        """Whether the other is the same session with the same promises: nothing that anybody decides on differs."""
+        return msgspec.structs.replace(self, stats=other.stats, reported=other.reported) == other

@@ -12,6 +12,8 @@ SETTINGS = f"{ROOT}config/settings"
 RESTORE = f"{ROOT}config/restore"
 CLUSTER_STATUS = f"{ROOT}status/cluster"
 ARCHIVE_STATUS = f"{ROOT}status/archive"
+TOTALS = f"{ROOT}status/totals"
+TOTALS_PLACE = ("status", "totals")
 
 CONFIG_KINDS = ("jobs", "packets", "resources", "targets", "rules", "scalepolicies")
 # The number of parts that follow each tree's front.
@@ -19,7 +21,7 @@ TREES: dict[str, int] = {
     "election": 1,
     "terms": 1,
     "config": 1,  # config/settings, config/restore
-    "status": 1,  # status/cluster, status/archive
+    "status": 1,  # status/cluster, status/archive, status/totals
     **{f"config/{kind}": 1 for kind in CONFIG_KINDS},
     "config/orders": 1,
     "desired": 2,
@@ -29,6 +31,7 @@ TREES: dict[str, int] = {
     "status/targets": 1,
     "cycles": 2,
     "inventory": 2,
+    "events": 1,
 }
 LIVE = "live"
 # The trees by what stands before their parts: those with one part, and those with two.
@@ -78,6 +81,10 @@ def target_status(target: str) -> str:
 
 def cycle(epoch: int, n: int) -> str:
     return f"{ROOT}cycles/{epoch:020d}/{n:020d}"
+
+
+def event(identity: str) -> str:
+    return f"{ROOT}events/{identity}"
 
 
 def live(target: str) -> str:

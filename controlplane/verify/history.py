@@ -12,6 +12,7 @@ from itertools import groupby
 
 import msgspec
 
+from controlplane.model import event
 from controlplane.model.cluster import ArchiveStatus, ClusterStatus, Resume
 from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Claim, Ended, Fulfilment, Observed
@@ -19,6 +20,7 @@ from controlplane.model.leadership import Candidate, Cycle, Term
 from controlplane.model.order import Order, OrderStatus
 from controlplane.model.settings import Settings
 from controlplane.model.target import Live, Target, TargetStatus
+from controlplane.model.totals import Totals
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Value
 from controlplane.store.watch import Change
@@ -35,6 +37,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "status/targets": TargetStatus,
     "cycles": Cycle,
     "inventory": Observed,
+    "events": event.Event,
 }
 # The objects of which there is one.
 _SINGLES: dict[str, type[msgspec.Struct]] = {
@@ -42,6 +45,7 @@ _SINGLES: dict[str, type[msgspec.Struct]] = {
     "restore": Resume,
     "cluster": ClusterStatus,
     "archive": ArchiveStatus,
+    "totals": Totals,
 }
 _BID = "bid-"
 

@@ -1,7 +1,8 @@
 """P1: a write that says "leader" carries the epoch that led at that revision.
 
 Who led is known from the history itself: the candidate whose key is the oldest of those that existed before the
-transaction. Deletes carry no value, so nobody can say who made them: they are not judged here.
+transaction. Deletes carry no value, so nobody can say who made them: they are not judged here. Events are written by
+any component; one that carries an epoch says that a leader wrote it, and is judged.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Fenced:
 
     def change(self, revision: int, changes: Sequence[Event]) -> None:
         for event in changes:
-            if not event.deleted and (event.key.startswith(_LEADERS) or _is_run(event)):
+            if not event.deleted and (event.key.startswith(_LEADERS) or _is_run(event) or _told_by_leader(event)):
                 self._judge(event)
         self._follow(changes)
 
@@ -80,6 +81,10 @@ def _is_run(event: Event) -> bool:
         and isinstance(event.object, Order)
         and bool(event.object.template)
     )
+
+
+def _told_by_leader(event: Event) -> bool:
+    return event.tree == "events" and bool(_epoch(event))
 
 
 def _epoch(event: Event) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.benchmarks import engine, failover, flow, latency, place, rows, submit
+from tests.benchmarks import engine, failover, flow, latency, place, rows, stats, submit
 
 BENCHES = {
     "failover": failover.run,
@@ -14,6 +14,7 @@ BENCHES = {
     "engine": engine.run,
     "place": place.run,
     "flow": flow.run,
+    "stats": stats.run,
 }
 LATER = ("edges", "bids")
 

@@ -51,7 +51,7 @@ async def _count(store: Store, seen: Seen, from_revision: int) -> None:
                 seen.last = time.perf_counter()
 
 
-def _writes(etcd: str) -> float:
+def writes_of(etcd: str) -> float:
     """Keys put and deleted since etcd started, as etcd itself counts them."""
     with urllib.request.urlopen(f"{etcd}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
@@ -112,9 +112,9 @@ async def _measure(endpoints: list[str], etcd: str) -> tuple[float, Seen, int, f
 
 def run() -> list[Row]:
     with stage(targets=0) as here, here.simulated(count=10, capacity="cpu=200", duration="50ms"):
-        before = _writes(here.etcd())
+        before = writes_of(here.etcd())
         bare, seen, accepted, took = asyncio.run(_measure(here.endpoints(), here.etcd()))
-        writes = (_writes(here.etcd()) - before - _BARE_PUTS) / max(accepted, 1)
+        writes = (writes_of(here.etcd()) - before - _BARE_PUTS) / max(accepted, 1)
     rate = len(seen.finished) / took
     bare_rate = bare / max(writes, 1)
     return [

@@ -346,6 +346,8 @@ def test_a_bad_field_of_an_order_is_refused(request_: OrderRequest, kind: type[R
         ({"reservations": -1}, "reservations"),
         ({"reservations": 1001}, "reservations"),
         ({"failure_memory": -1}, "failure_memory"),
+        ({"event_ttl": 59}, "event_ttl"),
+        ({"stats_interval": 0}, "stats_interval"),
         ({"quotas": {"": Quota()}}, "quotas."),
         ({"quotas": {"a\nb": Quota()}}, "quotas.a\nb"),
         ({"quotas": {"ada": Quota(orders=-1)}}, "quotas.ada.orders"),

@@ -21,6 +21,8 @@ from controlplane.store import keys
         (keys.order_status("01A"), "status/orders", ("01A",)),
         (keys.target_status("eu-1"), "status/targets", ("eu-1",)),
         (keys.cycle(7, 12), "cycles", ("00000000000000000007", "00000000000000000012")),
+        (keys.TOTALS, "status", ("totals",)),
+        (keys.event("01E"), "events", ("01E",)),
         (keys.live("eu-1"), "inventory", ("eu-1", keys.LIVE)),
         (keys.observed("eu-1", "01F"), "inventory", ("eu-1", "01F")),
     ],

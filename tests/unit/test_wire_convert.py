@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.message import Message
 
 from controlplane.model.errors import Invalid
+from controlplane.model.event import About, Event
 from controlplane.model.explanation import Explanation, Plan
 from controlplane.model.fulfilment import Fulfilment, Observed
 from controlplane.model.job import Job
@@ -20,10 +21,12 @@ from controlplane.model.resource import Resource
 from controlplane.model.rule import Rule
 from controlplane.model.scalepolicy import ScalePolicy
 from controlplane.model.settings import Quota, Settings, Weights
-from controlplane.model.target import Target
+from controlplane.model.target import Hardware, Target
+from controlplane.model.totals import Processed, Rates, TargetTotals, Totals
 from controlplane.wire import convert
 from controlplane.wire.v1 import (
     cluster_pb2,
+    events_pb2,
     explanations_pb2,
     fulfilments_pb2,
     jobs_pb2,
@@ -47,6 +50,11 @@ PAIRS: list[tuple[type[msgspec.Struct], type[Message]]] = [
     (Fulfilment, fulfilments_pb2.Fulfilment),
     (Observed, fulfilments_pb2.Observed),
     (Settings, cluster_pb2.Settings),
+    (Hardware, targets_pb2.Hardware),
+    (About, events_pb2.About),
+    (Processed, cluster_pb2.Processed),
+    (Rates, cluster_pb2.Rates),
+    (TargetTotals, cluster_pb2.TargetTotals),
     (Explanation, explanations_pb2.Explanation),
     (Plan, explanations_pb2.Plan),
 ]
@@ -86,6 +94,12 @@ def test_every_field_of_a_struct_is_a_field_of_its_message(
 ) -> None:
     fields = {field.encode_name for field in msgspec.structs.fields(struct)}
     assert fields - set(message.DESCRIPTOR.fields_by_name) == set()
+
+
+@pytest.mark.parametrize(("struct", "message"), [(Event, events_pb2.Event), (Totals, cluster_pb2.Totals)])
+def test_every_field_of_what_is_only_shown_is_stored(struct: type[msgspec.Struct], message: type[Message]) -> None:
+    fields = {field.encode_name for field in msgspec.structs.fields(struct)}
+    assert set(message.DESCRIPTOR.fields_by_name) - fields == set()
 
 
 @pytest.mark.parametrize(("struct", "message"), PAIRS, ids=IDS)

@@ -40,6 +40,8 @@ def _placing(settings: Settings, path: str) -> None:
     for name in Weights.__struct_fields__:
         fields.number(getattr(settings.weights, name), at(path, f"weights.{name}"), least=0, most=100)
     fields.number(settings.reservations, at(path, "reservations"), least=0, most=1000)
+    fields.number(settings.event_ttl, at(path, "event_ttl"), least=60, most=_YEAR)
+    fields.number(settings.stats_interval, at(path, "stats_interval"), least=1, most=3600)
     fields.number(settings.failure_memory, at(path, "failure_memory"), least=0, most=_YEAR)
 
 

@@ -81,13 +81,19 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
+    """The intervals are those from now on; 0 leaves one as it is."""
+
     heartbeat: int
+    heartbeat_seconds: float = 0.0
+    stats_seconds: float = 0.0
 
     def size(self) -> int:
         return _FRAME_BYTES
 
     def write(self, message: ReplicaMessage) -> None:
         message.heartbeat_ack.number = self.heartbeat
+        message.heartbeat_ack.heartbeat_seconds = self.heartbeat_seconds
+        message.heartbeat_ack.stats_seconds = self.stats_seconds
 
 
 @dataclass(slots=True)

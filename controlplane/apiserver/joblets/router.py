@@ -39,11 +39,6 @@ class Router:
         if self._streams.get(stream.session.target) is stream:
             del self._streams[stream.session.target]
 
-    def stats(self, target: str) -> dict[str, float]:
-        """The newest that the target's joblet said of itself here; empty when it is connected elsewhere."""
-        stream = self._streams.get(target)
-        return stream.stats if stream is not None else {}
-
     def close(self) -> None:
         """Sends every joblet to another replica."""
         if self._closed:

@@ -14,6 +14,7 @@ from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.joblets.router import Router
 from controlplane.apiserver.joblets.session import Sessions, check, has_to_start_over, reach
 from controlplane.apiserver.joblets.stream import Stream
+from controlplane.apiserver.joblets.telemetry import Moves
 from controlplane.model.errors import ControlPlaneError, Invalid
 from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc
 
@@ -29,6 +30,7 @@ class JobletsService(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
         self._deps = deps
         self._sessions = Sessions(deps)
         self.router = Router(deps.cache)
+        self._moves = Moves(deps.clock)
 
     def close(self) -> None:
         """Sends every joblet to another replica; streams that come later are sent away at once."""
@@ -55,7 +57,7 @@ class JobletsService(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
             await context.write(joblets_pb2.ReplicaBatch(messages=[joblets_pb2.ReplicaMessage(welcome=welcome)]))
             return
         session = await self._sessions.open(hello)
-        stream = Stream(self._deps, session)
+        stream = Stream(self._deps, session, self._moves)
         self.router.take(stream)
         fields = {"target": session.target, "session": session.name, "instance": hello.instance}
         log.info("joblet connected", **fields)

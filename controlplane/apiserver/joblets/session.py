@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -19,10 +19,11 @@ import structlog
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.cache.restoring import cluster_of
 from controlplane.cache.settings import settings_of
-from controlplane.model import quantity, times
+from controlplane.model import pace, quantity, times
 from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, NotFound, Unavailable
+from controlplane.model.event import WARNING, About, Happening
 from controlplane.model.settings import Settings
-from controlplane.model.target import Live
+from controlplane.model.target import Hardware, Live
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Compare, Item, Operation, Value
 from controlplane.wire.v1 import joblets_pb2
@@ -33,8 +34,14 @@ REACH_SECONDS = 1.0
 _TRIES = 5
 _MAX_TEXT = 256
 _MAX_QUANTITIES = 64
-# etcd grants no shorter lease, and a holder must not count on less than it gets.
-_MIN_LEASE_SECONDS = 2
+
+
+class Promise(NamedTuple):
+    """How long the lease lasts, how long holders may outlive it, and how often a joblet confirms it; in seconds."""
+
+    lease_seconds: int
+    stop_within: quantity.Number
+    heartbeat_seconds: float
 
 
 @dataclass(frozen=True)
@@ -75,10 +82,11 @@ class Sessions:
         check(hello)
         await reach(self._deps, hello)
         await self._find_target(hello.target)
-        settings = settings_of(self._deps.cache.snapshot)
-        session = await self._try_fresh(hello, settings)
+        snapshot = self._deps.cache.snapshot
+        promise = promised(settings_of(snapshot), snapshot.count("config/targets"))
+        session = await self._try_fresh(hello, promise)
         for _ in range(_TRIES):
-            session = session or await self._try(hello, settings)
+            session = session or await self._try(hello, promise)
         if session is not None:
             return session
         raise Unavailable(f"the session of target {hello.target} changed {_TRIES} times while it was asked for")
@@ -89,36 +97,36 @@ class Sessions:
         if await self._deps.store.get(keys.config("targets", target)) is None:
             raise NotFound(f"target {target} does not exist", field="target")
 
-    async def _try_fresh(self, hello: joblets_pb2.Hello, settings: Settings) -> Session | None:
+    async def _try_fresh(self, hello: joblets_pb2.Hello, promise: Promise) -> Session | None:
         """Most often nobody is there, as the cache says; the write proves it, so that nothing is read before."""
         if hello.session or self._deps.cache.snapshot.get("inventory", hello.target, keys.LIVE) is not None:
             return None
-        return await self._begin(hello, settings, transaction.absent(keys.live(hello.target)))
+        return await self._begin(hello, promise, transaction.absent(keys.live(hello.target)))
 
-    async def _try(self, hello: joblets_pb2.Hello, settings: Settings) -> Session | None:
+    async def _try(self, hello: joblets_pb2.Hello, promise: Promise) -> Session | None:
         """None when somebody else changed the live key in between."""
         key = keys.live(hello.target)
         stored = await self._deps.store.get(key)
         if stored is None:
-            return await self._begin(hello, settings, transaction.absent(key))
+            return await self._begin(hello, promise, transaction.absent(key))
         live = _read(stored)
         if not hmac.compare_digest(live.secret_digest, digest(hello.instance_secret)):
+            self._tell_refused(hello, live)
             raise AlreadyExists(
                 f"target {hello.target} has a joblet already: instance {live.instance}, since {live.since}",
                 field="target",
             )
         # The same life without a session: the welcome was lost, it has one.
         known = live.instance == hello.instance and hello.session in ("", name_of(stored.lease))
-        if known and (live.lease_seconds, live.stop_within) == promised(settings):
-            return await self._go_on(hello, settings, stored, live)
-        session = await self._begin(hello, settings, transaction.mod_is(key, stored.mod_revision))
+        if known and (live.lease_seconds, live.stop_within) == (promise.lease_seconds, promise.stop_within):
+            return await self._go_on(hello, promise, stored, live)
+        session = await self._begin(hello, promise, transaction.mod_is(key, stored.mod_revision))
         if session is not None:
             await self._give_back(stored.lease)
         return session
 
-    async def _begin(self, hello: joblets_pb2.Hello, settings: Settings, unchanged: Compare) -> Session | None:
-        lease_seconds, stop_within = promised(settings)
-        lease = await self._deps.store.grant(lease_seconds)
+    async def _begin(self, hello: joblets_pb2.Hello, promise: Promise, unchanged: Compare) -> Session | None:
+        lease = await self._deps.store.grant(promise.lease_seconds)
         live = Live(
             target=hello.target,
             session=name_of(lease),
@@ -127,20 +135,21 @@ class Sessions:
             driver=hello.driver,
             version=hello.version,
             capacity=_capacity(hello),
-            lease_seconds=lease_seconds,
-            stop_within=stop_within,
+            lease_seconds=promise.lease_seconds,
+            stop_within=promise.stop_within,
             since=times.show(self._deps.clock.wall()),
             cluster=self._deps.space.cluster_id,
             known_attempt=hello.known_attempt,
+            hardware=_hardware(hello),
         )
         put = transaction.put(keys.live(hello.target), codec.encode(live), lease=lease)
         outcome = await self._deps.writer.write(Item((unchanged,), (put,)))
         if not outcome.succeeded:
             await self._give_back(lease)
             return None
-        return Session(hello.target, lease, outcome.revision, live, float(settings.heartbeat))
+        return Session(hello.target, lease, outcome.revision, live, promise.heartbeat_seconds)
 
-    async def _go_on(self, hello: joblets_pb2.Hello, settings: Settings, stored: Value, live: Live) -> Session | None:
+    async def _go_on(self, hello: joblets_pb2.Hello, promise: Promise, stored: Value, live: Live) -> Session | None:
         now = msgspec.structs.replace(
             live,
             capacity=_capacity(hello),
@@ -149,15 +158,22 @@ class Sessions:
             session=name_of(stored.lease),
             cluster=self._deps.space.cluster_id,
             known_attempt=hello.known_attempt,
+            hardware=_hardware(hello),
         )
         if now == live:
-            return Session(hello.target, stored.lease, stored.mod_revision, live, float(settings.heartbeat))
+            return Session(hello.target, stored.lease, stored.mod_revision, live, promise.heartbeat_seconds)
         key = keys.live(hello.target)
         put = transaction.put(key, codec.rewrite(stored.value, now), lease=stored.lease)
         outcome = await self._deps.writer.write(Item((transaction.mod_is(key, stored.mod_revision),), (put,)))
         if not outcome.succeeded:
             return None
-        return Session(hello.target, stored.lease, outcome.revision, now, float(settings.heartbeat))
+        return Session(hello.target, stored.lease, outcome.revision, now, promise.heartbeat_seconds)
+
+    def _tell_refused(self, hello: joblets_pb2.Hello, live: Live) -> None:
+        """Two joblets that want one target are a mistake of somebody who may not look into their logs."""
+        about = About(kind="Target", name=hello.target)
+        message = f"another joblet was refused: instance {live.instance} has the target"
+        self._deps.record(Happening(about=about, reason="JobletRefused", message=message, type=WARNING))
 
     async def _give_back(self, lease: int) -> None:
         """A lease that cannot be revoked runs out by itself: no key hangs on it any more."""
@@ -203,6 +219,11 @@ def check(hello: joblets_pb2.Hello) -> None:
             raise Invalid(field, f"must not be longer than {_MAX_TEXT} characters")
     if "/" in hello.target:
         raise Invalid("target", "must be a name, without a slash")
+    for field in ("cpu_model", "os", "kernel"):
+        if len(getattr(hello.hardware, field)) > _MAX_TEXT:
+            raise Invalid(f"hardware.{field}", f"must not be longer than {_MAX_TEXT} characters")
+    for field in ("memory", "disk", "cpus"):
+        quantity.check(getattr(hello.hardware, field), f"hardware.{field}")
     if len(hello.capacity) > _MAX_QUANTITIES:
         raise Invalid("capacity", f"must not name more than {_MAX_QUANTITIES} quantities")
     for name, amount in hello.capacity.items():
@@ -215,9 +236,25 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def promised(settings: Settings) -> tuple[int, quantity.Number]:
-    """(seconds that the lease lasts, seconds that holders may outlive it)."""
-    return max(math.floor(settings.joblet_lease), _MIN_LEASE_SECONDS), settings.kill_grace
+def promised(settings: Settings, targets: int) -> Promise:
+    """Grows with the number of targets, see `model/pace`."""
+    paced = pace.pace(settings, targets)
+    return Promise(paced.lease_seconds, settings.kill_grace, paced.heartbeat_seconds)
+
+
+def _hardware(hello: joblets_pb2.Hello) -> Hardware | None:
+    """What a newer joblet says beyond this is left out."""
+    if not hello.HasField("hardware"):
+        return None
+    said = hello.hardware
+    return Hardware(
+        cpu_model=said.cpu_model,
+        cpus=said.cpus,
+        memory=quantity.whole(said.memory),
+        disk=quantity.whole(said.disk),
+        os=said.os,
+        kernel=said.kernel,
+    )
 
 
 def _capacity(hello: joblets_pb2.Hello) -> dict[str, quantity.Number]:

@@ -18,6 +18,7 @@ from controlplane.apiserver.joblets.intake import Intake, Prepared, Told
 from controlplane.apiserver.joblets.messages import Answer, Confirmed
 from controlplane.apiserver.joblets.outbox import Outbox
 from controlplane.apiserver.joblets.session import Session
+from controlplane.apiserver.joblets.telemetry import Moves, Telemetry
 from controlplane.cache.restoring import is_restored
 from controlplane.model.errors import Broken, ControlPlaneError, Invalid, StaleAttempt, Unavailable
 from controlplane.wire.v1 import joblets_pb2
@@ -28,15 +29,15 @@ Send = Callable[[joblets_pb2.ReplicaBatch], Awaitable[None]]
 
 # Beyond this the stream is not read until answers came, which gRPC's flow control tells the joblet.
 _MAX_REPORTS = 2048
-_MAX_STATS = 64
 
 
 class Stream:
-    def __init__(self, deps: ApiDependencies, session: Session) -> None:
+    def __init__(self, deps: ApiDependencies, session: Session, moves: Moves) -> None:
         self._deps = deps
         self.session = session
+        self._moves = moves
+        self._telemetry = Telemetry(deps, session)
         self._outbox = Outbox(session.target, deps.cache)
-        self.stats: dict[str, float] = {}
         self._intake = Intake(deps, session)
         self._ending: asyncio.Future[ControlPlaneError] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,6 +84,7 @@ class Stream:
             replica=self._deps.replica_id,
             cluster=live.cluster,
             restored=is_restored(self._deps.cache.snapshot),
+            stats_seconds=self._telemetry.intervals()[1],
         )
         async for batch in self._outbox.batches(welcome):
             await send(batch)
@@ -153,8 +155,9 @@ class Stream:
 
     def _hear_beat(self, heartbeat: joblets_pb2.Heartbeat) -> None:
         self._beat = heartbeat.number
-        if len(heartbeat.stats) <= _MAX_STATS:
-            self.stats = dict(heartbeat.stats)
+        stats = self._telemetry.hear(heartbeat.stats)
+        if stats is not None:
+            self._spawn(self._telemetry.store(stats))
         if not self._renewing:
             self._renewing = True
             self._spawn(self._renew())
@@ -176,7 +179,9 @@ class Stream:
             return
         if not alive:
             raise StaleAttempt(f"session {self.session.name} of target {self.session.target} is over", field="session")
-        self._outbox.answer(Confirmed(number))
+        self._outbox.answer(Confirmed(number, *self._telemetry.intervals()))
+        if self._telemetry.outgrown() and self._moves.take():
+            self.end(Unavailable("the session is to have another lease: come again"))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

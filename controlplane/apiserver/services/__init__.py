@@ -8,6 +8,7 @@ from controlplane.apiserver.applying import Applying
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.services.cluster import Cluster
 from controlplane.apiserver.services.cycles import Cycles
+from controlplane.apiserver.services.events import Events
 from controlplane.apiserver.services.fulfilments import Fulfilments
 from controlplane.apiserver.services.jobs import Jobs
 from controlplane.apiserver.services.orders import Orders
@@ -23,6 +24,7 @@ from controlplane.apiserver.views.reasons import Reasons
 from controlplane.wire.v1 import (
     cluster_pb2_grpc,
     cycles_pb2_grpc,
+    events_pb2_grpc,
     fulfilments_pb2_grpc,
     jobs_pb2_grpc,
     orders_pb2_grpc,
@@ -47,4 +49,5 @@ def register(server: Any, deps: ApiDependencies) -> None:
     orders_pb2_grpc.add_OrdersServicer_to_server(Orders(deps, submissions, view), server)
     fulfilments_pb2_grpc.add_FulfilmentsServicer_to_server(Fulfilments(deps), server)
     cycles_pb2_grpc.add_CyclesServicer_to_server(Cycles(deps), server)
+    events_pb2_grpc.add_EventsServicer_to_server(Events(deps), server)
     cluster_pb2_grpc.add_ClusterServicer_to_server(Cluster(deps, Applying(deps, submissions)), server)

@@ -21,10 +21,13 @@ from controlplane.apiserver.views.key_count import KeyCount
 from controlplane.apiserver.views.leadership import TermView
 from controlplane.apiserver.watching import following, watch
 from controlplane.cache.reflector import Delta
+from controlplane.cache.snapshot import Snapshot
 from controlplane.model.errors import LimitExceeded, Refused, Unavailable
 from controlplane.model.leadership import Candidate, Term
 from controlplane.model.order import Order
 from controlplane.model.settings import Settings
+from controlplane.model.totals import Totals
+from controlplane.store import keys
 from controlplane.wire import convert, errors
 from controlplane.wire.v1 import cluster_pb2, cluster_pb2_grpc
 
@@ -55,6 +58,7 @@ class Cluster:
             keys=self._count.keys,
             poisoned=len(self._deps.ledgers.poisoned),
             repaired=self._deps.cache.repaired,
+            totals=self._totals(snapshot),
         )
         upkeep.describe(self._deps, answer)
         return answer
@@ -62,6 +66,24 @@ class Cluster:
     @answered
     async def EndRestore(self, _request: Any, _context: Context) -> Any:
         return await upkeep.end_restore(self._deps)
+
+    @answered
+    async def GetTotals(self, request: Any, context: Context) -> Any:
+        return self._totals(await fresh(self._deps.cache, request.min_revision, context))
+
+    @streamed
+    async def WatchTotals(self, request: Any, context: Context) -> AsyncGenerator[Any, None]:
+        await fresh(self._deps.cache, request.min_revision, context)
+        async with aclosing(following(self._deps.cache, _concerns_totals)) as changes:
+            async for _ in changes:
+                yield self._totals(self._deps.cache.snapshot)
+
+    @staticmethod
+    def _totals(snapshot: Snapshot) -> Any:
+        """All zero before a leader wrote any."""
+        entry = snapshot.get(*keys.TOTALS_PLACE)
+        totals = entry.sound(Totals) if entry is not None else None
+        return convert.to_wire(totals or Totals(epoch=0), cluster_pb2.Totals)
 
     def _replicas(self) -> list[Any]:
         term, clocks = self._deps.election.leader(), self._deps.election.clocks_off()
@@ -167,6 +189,10 @@ def _settings_message(settings: Settings, revision: int) -> Any:
     message = convert.to_wire(settings, cluster_pb2.Settings)
     message.revision = revision
     return message
+
+
+def _concerns_totals(delta: Delta) -> bool:
+    return (delta.tree, *delta.parts) == keys.TOTALS_PLACE
 
 
 def _concerns_leadership(delta: Delta) -> bool:

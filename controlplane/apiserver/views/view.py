@@ -20,6 +20,8 @@ class Filter:
     order: str = ""
     target: str = ""
     phase: str = ""
+    about_kind: str = ""
+    about_name: str = ""
 
 
 class View(Protocol):

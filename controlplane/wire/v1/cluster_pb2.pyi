@@ -257,6 +257,73 @@ class StatusRequest(_message.Message):
 Global___StatusRequest: _TypeAlias = StatusRequest  # noqa: Y015
 
 @_typing.final
+class EtcdSpace(_message.Message):
+    """etcd as the replica that answers saw it last. level is Ok, Near (a warning) or Full (nothing new is admitted)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    IN_USE_FIELD_NUMBER: _builtins.int
+    QUOTA_FIELD_NUMBER: _builtins.int
+    ALARM_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    version: _builtins.str
+    size: _builtins.int
+    in_use: _builtins.int
+    quota: _builtins.int
+    alarm: _builtins.bool
+    level: _builtins.str
+    why: _builtins.str
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        version: _builtins.str = ...,
+        size: _builtins.int = ...,
+        in_use: _builtins.int = ...,
+        quota: _builtins.int = ...,
+        alarm: _builtins.bool = ...,
+        level: _builtins.str = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alarm", b"alarm", "cluster_id", b"cluster_id", "in_use", b"in_use", "level", b"level", "quota", b"quota", "size", b"size", "version", b"version", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EtcdSpace: _TypeAlias = EtcdSpace  # noqa: Y015
+
+@_typing.final
+class Restoring(_message.Message):
+    """The state came from a backup: nothing is placed until the joblets of these targets have reported."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    since: _builtins.str
+    @_builtins.property
+    def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        since: _builtins.str = ...,
+        waiting_for: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "waiting_for", b"waiting_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Restoring: _TypeAlias = Restoring  # noqa: Y015
+
+@_typing.final
 class Replica(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -310,6 +377,10 @@ class StatusResponse(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     POISONED_FIELD_NUMBER: _builtins.int
     REPAIRED_FIELD_NUMBER: _builtins.int
+    TOTALS_FIELD_NUMBER: _builtins.int
+    ETCD_FIELD_NUMBER: _builtins.int
+    ARCHIVE_ERROR_FIELD_NUMBER: _builtins.int
+    RESTORING_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """of the replica that answers"""
     version: _builtins.str
@@ -322,10 +393,20 @@ class StatusResponse(_message.Message):
     """keys whose value could not be read"""
     repaired: _builtins.int
     """keys that the cache's self-check had to mend"""
+    archive_error: _builtins.str
+    """why finished orders are kept that could go: the archive cannot be written"""
     @_builtins.property
     def leader(self) -> Global___Leader: ...
     @_builtins.property
     def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replica]: ...
+    @_builtins.property
+    def totals(self) -> Global___Totals: ...
+    @_builtins.property
+    def etcd(self) -> Global___EtcdSpace: ...
+    @_builtins.property
+    def restoring(self) -> Global___Restoring:
+        """set while nothing is placed after a restore"""
+
     def __init__(
         self,
         *,
@@ -339,14 +420,227 @@ class StatusResponse(_message.Message):
         keys: _builtins.int = ...,
         poisoned: _builtins.int = ...,
         repaired: _builtins.int = ...,
+        totals: Global___Totals | None = ...,
+        etcd: Global___EtcdSpace | None = ...,
+        archive_error: _builtins.str = ...,
+        restoring: Global___Restoring | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["etcd", b"etcd", "leader", b"leader", "restoring", b"restoring", "totals", b"totals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "keys", b"keys", "leader", b"leader", "orders", b"orders", "poisoned", b"poisoned", "repaired", b"repaired", "replicas", b"replicas", "revision", b"revision", "targets", b"targets", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_error", b"archive_error", "etcd", b"etcd", "id", b"id", "keys", b"keys", "leader", b"leader", "orders", b"orders", "poisoned", b"poisoned", "repaired", b"repaired", "replicas", b"replicas", "restoring", b"restoring", "revision", b"revision", "targets", b"targets", "totals", b"totals", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
+
+@_typing.final
+class EndRestoreRequest(_message.Message):
+    """Places again after a restore without waiting for the joblets that have not reported."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndRestoreRequest: _TypeAlias = EndRestoreRequest  # noqa: Y015
+
+@_typing.final
+class EndRestoreResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    NOT_REPORTED_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    @_builtins.property
+    def not_reported(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the targets that were waited for"""
+
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        not_reported: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["not_reported", b"not_reported", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndRestoreResponse: _TypeAlias = EndRestoreResponse  # noqa: Y015
+
+@_typing.final
+class Processed(_message.Message):
+    """How many came to their end, and how."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOTAL_FIELD_NUMBER: _builtins.int
+    SUCCEEDED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    total: _builtins.int
+    succeeded: _builtins.int
+    failed: _builtins.int
+    cancelled: _builtins.int
+    def __init__(
+        self,
+        *,
+        total: _builtins.int = ...,
+        succeeded: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        cancelled: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "failed", b"failed", "succeeded", b"succeeded", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Processed: _TypeAlias = Processed  # noqa: Y015
+
+@_typing.final
+class Rates(_message.Message):
+    """Ends a second, over the last ten seconds and the last minute."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDERS_10S_FIELD_NUMBER: _builtins.int
+    ORDERS_1M_FIELD_NUMBER: _builtins.int
+    TASKS_10S_FIELD_NUMBER: _builtins.int
+    TASKS_1M_FIELD_NUMBER: _builtins.int
+    orders_10s: _builtins.float
+    orders_1m: _builtins.float
+    tasks_10s: _builtins.float
+    tasks_1m: _builtins.float
+    def __init__(
+        self,
+        *,
+        orders_10s: _builtins.float = ...,
+        orders_1m: _builtins.float = ...,
+        tasks_10s: _builtins.float = ...,
+        tasks_1m: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["orders_10s", b"orders_10s", "orders_1m", b"orders_1m", "tasks_10s", b"tasks_10s", "tasks_1m", b"tasks_1m"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rates: _TypeAlias = Rates  # noqa: Y015
+
+@_typing.final
+class TargetTotals(_message.Message):
+    """Busy targets have something placed on them, free ones are Ready and have not."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOTAL_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    BUSY_FIELD_NUMBER: _builtins.int
+    FREE_FIELD_NUMBER: _builtins.int
+    total: _builtins.int
+    ready: _builtins.int
+    busy: _builtins.int
+    free: _builtins.int
+    def __init__(
+        self,
+        *,
+        total: _builtins.int = ...,
+        ready: _builtins.int = ...,
+        busy: _builtins.int = ...,
+        free: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "free", b"free", "ready", b"ready", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TargetTotals: _TypeAlias = TargetTotals  # noqa: Y015
+
+@_typing.final
+class Totals(_message.Message):
+    """Kept by the leader, at most once a second."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    ORDERS_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    OPEN_ORDERS_FIELD_NUMBER: _builtins.int
+    QUEUED_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    RATES_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """all that ended up to here is counted"""
+    at: _builtins.str
+    open_orders: _builtins.int
+    """those that are not over"""
+    queued: _builtins.int
+    """tasks that wait to be placed"""
+    placed: _builtins.int
+    running: _builtins.int
+    held: _builtins.int
+    @_builtins.property
+    def orders(self) -> Global___Processed: ...
+    @_builtins.property
+    def tasks(self) -> Global___Processed: ...
+    @_builtins.property
+    def targets(self) -> Global___TargetTotals: ...
+    @_builtins.property
+    def rates(self) -> Global___Rates: ...
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        at: _builtins.str = ...,
+        orders: Global___Processed | None = ...,
+        tasks: Global___Processed | None = ...,
+        open_orders: _builtins.int = ...,
+        queued: _builtins.int = ...,
+        placed: _builtins.int = ...,
+        running: _builtins.int = ...,
+        held: _builtins.int = ...,
+        targets: Global___TargetTotals | None = ...,
+        rates: Global___Rates | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["orders", b"orders", "rates", b"rates", "targets", b"targets", "tasks", b"tasks"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "held", b"held", "open_orders", b"open_orders", "orders", b"orders", "placed", b"placed", "queued", b"queued", "rates", b"rates", "revision", b"revision", "running", b"running", "targets", b"targets", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Totals: _TypeAlias = Totals  # noqa: Y015
+
+@_typing.final
+class TotalsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIN_REVISION_FIELD_NUMBER: _builtins.int
+    min_revision: _builtins.int
+    def __init__(
+        self,
+        *,
+        min_revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_revision", b"min_revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TotalsRequest: _TypeAlias = TotalsRequest  # noqa: Y015
 
 @_typing.final
 class HashRequest(_message.Message):
@@ -663,6 +957,9 @@ class Settings(_message.Message):
     QUOTAS_FIELD_NUMBER: _builtins.int
     RESERVATIONS_FIELD_NUMBER: _builtins.int
     FAILURE_MEMORY_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    EVENT_TTL_FIELD_NUMBER: _builtins.int
+    STATS_INTERVAL_FIELD_NUMBER: _builtins.int
     clean_up: _builtins.float
     target_grace: _builtins.float
     joblet_lease: _builtins.float
@@ -673,6 +970,9 @@ class Settings(_message.Message):
     placement: _builtins.str
     reservations: _builtins.int
     failure_memory: _builtins.float
+    history: _builtins.float
+    event_ttl: _builtins.float
+    stats_interval: _builtins.float
     @_builtins.property
     def default_requests(self) -> _common_pb2.Quantities: ...
     @_builtins.property
@@ -697,19 +997,26 @@ class Settings(_message.Message):
         quotas: _abc.Mapping[_builtins.str, Global___Quota] | None = ...,
         reservations: _builtins.int | None = ...,
         failure_memory: _builtins.float | None = ...,
+        history: _builtins.float | None = ...,
+        event_ttl: _builtins.float | None = ...,
+        stats_interval: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "reservations", b"reservations", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "reservations", b"reservations", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "revision", b"revision", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "revision", b"revision", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_up: _TypeAlias = _typing.Literal["clean_up"]  # noqa: Y015
     _WhichOneofArgType__clean_up: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up"]  # noqa: Y015
     _WhichOneofReturnType__cycle_budget: _TypeAlias = _typing.Literal["cycle_budget"]  # noqa: Y015
     _WhichOneofArgType__cycle_budget: _TypeAlias = _typing.Literal["_cycle_budget", b"_cycle_budget"]  # noqa: Y015
+    _WhichOneofReturnType__event_ttl: _TypeAlias = _typing.Literal["event_ttl"]  # noqa: Y015
+    _WhichOneofArgType__event_ttl: _TypeAlias = _typing.Literal["_event_ttl", b"_event_ttl"]  # noqa: Y015
     _WhichOneofReturnType__failure_memory: _TypeAlias = _typing.Literal["failure_memory"]  # noqa: Y015
     _WhichOneofArgType__failure_memory: _TypeAlias = _typing.Literal["_failure_memory", b"_failure_memory"]  # noqa: Y015
     _WhichOneofReturnType__heartbeat: _TypeAlias = _typing.Literal["heartbeat"]  # noqa: Y015
     _WhichOneofArgType__heartbeat: _TypeAlias = _typing.Literal["_heartbeat", b"_heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType__history: _TypeAlias = _typing.Literal["history"]  # noqa: Y015
+    _WhichOneofArgType__history: _TypeAlias = _typing.Literal["_history", b"_history"]  # noqa: Y015
     _WhichOneofReturnType__joblet_lease: _TypeAlias = _typing.Literal["joblet_lease"]  # noqa: Y015
     _WhichOneofArgType__joblet_lease: _TypeAlias = _typing.Literal["_joblet_lease", b"_joblet_lease"]  # noqa: Y015
     _WhichOneofReturnType__kill_grace: _TypeAlias = _typing.Literal["kill_grace"]  # noqa: Y015
@@ -718,6 +1025,8 @@ class Settings(_message.Message):
     _WhichOneofArgType__placement: _TypeAlias = _typing.Literal["_placement", b"_placement"]  # noqa: Y015
     _WhichOneofReturnType__reservations: _TypeAlias = _typing.Literal["reservations"]  # noqa: Y015
     _WhichOneofArgType__reservations: _TypeAlias = _typing.Literal["_reservations", b"_reservations"]  # noqa: Y015
+    _WhichOneofReturnType__stats_interval: _TypeAlias = _typing.Literal["stats_interval"]  # noqa: Y015
+    _WhichOneofArgType__stats_interval: _TypeAlias = _typing.Literal["_stats_interval", b"_stats_interval"]  # noqa: Y015
     _WhichOneofReturnType__target_grace: _TypeAlias = _typing.Literal["target_grace"]  # noqa: Y015
     _WhichOneofArgType__target_grace: _TypeAlias = _typing.Literal["_target_grace", b"_target_grace"]  # noqa: Y015
     @_typing.overload
@@ -725,9 +1034,13 @@ class Settings(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cycle_budget) -> _WhichOneofReturnType__cycle_budget | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__event_ttl) -> _WhichOneofReturnType__event_ttl | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__failure_memory) -> _WhichOneofReturnType__failure_memory | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__heartbeat) -> _WhichOneofReturnType__heartbeat | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__history) -> _WhichOneofReturnType__history | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__joblet_lease) -> _WhichOneofReturnType__joblet_lease | None: ...
     @_typing.overload
@@ -736,6 +1049,8 @@ class Settings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__placement) -> _WhichOneofReturnType__placement | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reservations) -> _WhichOneofReturnType__reservations | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stats_interval) -> _WhichOneofReturnType__stats_interval | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__target_grace) -> _WhichOneofReturnType__target_grace | None: ...
 

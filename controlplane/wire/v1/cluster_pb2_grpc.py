@@ -70,6 +70,16 @@ class ClusterStub:
                 request_serializer=controlplane_dot_v1_dot_cluster__pb2.EndRestoreRequest.SerializeToString,
                 response_deserializer=controlplane_dot_v1_dot_cluster__pb2.EndRestoreResponse.FromString,
                 _registered_method=True)
+        self.GetTotals = channel.unary_unary(
+                '/controlplane.v1.Cluster/GetTotals',
+                request_serializer=controlplane_dot_v1_dot_cluster__pb2.TotalsRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_cluster__pb2.Totals.FromString,
+                _registered_method=True)
+        self.WatchTotals = channel.unary_stream(
+                '/controlplane.v1.Cluster/WatchTotals',
+                request_serializer=controlplane_dot_v1_dot_cluster__pb2.TotalsRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_cluster__pb2.Totals.FromString,
+                _registered_method=True)
         self.Hash = channel.unary_unary(
                 '/controlplane.v1.Cluster/Hash',
                 request_serializer=controlplane_dot_v1_dot_cluster__pb2.HashRequest.SerializeToString,
@@ -137,6 +147,18 @@ class ClusterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTotals(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchTotals(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Hash(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -198,6 +220,16 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.EndRestore,
                     request_deserializer=controlplane_dot_v1_dot_cluster__pb2.EndRestoreRequest.FromString,
                     response_serializer=controlplane_dot_v1_dot_cluster__pb2.EndRestoreResponse.SerializeToString,
+            ),
+            'GetTotals': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTotals,
+                    request_deserializer=controlplane_dot_v1_dot_cluster__pb2.TotalsRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_cluster__pb2.Totals.SerializeToString,
+            ),
+            'WatchTotals': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchTotals,
+                    request_deserializer=controlplane_dot_v1_dot_cluster__pb2.TotalsRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_cluster__pb2.Totals.SerializeToString,
             ),
             'Hash': grpc.unary_unary_rpc_method_handler(
                     servicer.Hash,
@@ -409,6 +441,60 @@ class Cluster:
             '/controlplane.v1.Cluster/EndRestore',
             controlplane_dot_v1_dot_cluster__pb2.EndRestoreRequest.SerializeToString,
             controlplane_dot_v1_dot_cluster__pb2.EndRestoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTotals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/controlplane.v1.Cluster/GetTotals',
+            controlplane_dot_v1_dot_cluster__pb2.TotalsRequest.SerializeToString,
+            controlplane_dot_v1_dot_cluster__pb2.Totals.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchTotals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/controlplane.v1.Cluster/WatchTotals',
+            controlplane_dot_v1_dot_cluster__pb2.TotalsRequest.SerializeToString,
+            controlplane_dot_v1_dot_cluster__pb2.Totals.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,6 +4,7 @@ isort:skip_file
 Joblets: the one stream between a joblet and whichever replica serves it."""
 
 from collections import abc as _abc
+from controlplane.wire.v1 import targets_pb2 as _targets_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -56,6 +57,7 @@ class Hello(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     HIGHEST_REVISION_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    HARDWARE_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
     KNOWN_ATTEMPT_FIELD_NUMBER: _builtins.int
     target: _builtins.str
@@ -75,6 +77,10 @@ class Hello(_message.Message):
     """the highest attempt number that was known when it came to that etcd"""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def hardware(self) -> _targets_pb2.Hardware:
+        """what the target is made of"""
+
     def __init__(
         self,
         *,
@@ -87,12 +93,13 @@ class Hello(_message.Message):
         session: _builtins.str = ...,
         highest_revision: _builtins.int = ...,
         owner: _builtins.str = ...,
+        hardware: _targets_pb2.Hardware | None = ...,
         cluster: _builtins.str = ...,
         known_attempt: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hardware", b"hardware"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "cluster", b"cluster", "driver", b"driver", "highest_revision", b"highest_revision", "instance", b"instance", "instance_secret", b"instance_secret", "known_attempt", b"known_attempt", "owner", b"owner", "session", b"session", "target", b"target", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "cluster", b"cluster", "driver", b"driver", "hardware", b"hardware", "highest_revision", b"highest_revision", "instance", b"instance", "instance_secret", b"instance_secret", "known_attempt", b"known_attempt", "owner", b"owner", "session", b"session", "target", b"target", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -100,6 +107,8 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
+    """Stats come with the first heartbeat that is due after the reporting interval; others carry none."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -211,6 +220,7 @@ class Welcome(_message.Message):
     KILL_GRACE_SECONDS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     REPLICA_FIELD_NUMBER: _builtins.int
+    STATS_SECONDS_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
     START_OVER_FIELD_NUMBER: _builtins.int
     RESTORED_FIELD_NUMBER: _builtins.int
@@ -220,6 +230,8 @@ class Welcome(_message.Message):
     kill_grace_seconds: _builtins.float
     revision: _builtins.int
     replica: _builtins.str
+    stats_seconds: _builtins.float
+    """how often to report stats"""
     cluster: _builtins.str
     """the etcd that this control plane works on"""
     start_over: _builtins.bool
@@ -235,13 +247,14 @@ class Welcome(_message.Message):
         kill_grace_seconds: _builtins.float = ...,
         revision: _builtins.int = ...,
         replica: _builtins.str = ...,
+        stats_seconds: _builtins.float = ...,
         cluster: _builtins.str = ...,
         start_over: _builtins.bool = ...,
         restored: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "heartbeat_seconds", b"heartbeat_seconds", "kill_grace_seconds", b"kill_grace_seconds", "lease_seconds", b"lease_seconds", "replica", b"replica", "restored", b"restored", "revision", b"revision", "session", b"session", "start_over", b"start_over"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "heartbeat_seconds", b"heartbeat_seconds", "kill_grace_seconds", b"kill_grace_seconds", "lease_seconds", b"lease_seconds", "replica", b"replica", "restored", b"restored", "revision", b"revision", "session", b"session", "start_over", b"start_over", "stats_seconds", b"stats_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -324,20 +337,26 @@ Global___Synced: _TypeAlias = Synced  # noqa: Y015
 
 @_typing.final
 class HeartbeatAck(_message.Message):
-    """The session's lease was renewed in answer to this heartbeat."""
+    """The session's lease was renewed in answer to this heartbeat. The intervals hold from now on; 0 leaves one as it is."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NUMBER_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_SECONDS_FIELD_NUMBER: _builtins.int
+    STATS_SECONDS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
+    heartbeat_seconds: _builtins.float
+    stats_seconds: _builtins.float
     def __init__(
         self,
         *,
         number: _builtins.int = ...,
+        heartbeat_seconds: _builtins.float = ...,
+        stats_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_seconds", b"heartbeat_seconds", "number", b"number", "stats_seconds", b"stats_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -120,6 +120,42 @@ class TargetStatus(_message.Message):
 Global___TargetStatus: _TypeAlias = TargetStatus  # noqa: Y015
 
 @_typing.final
+class Hardware(_message.Message):
+    """What a target is made of, as its joblet said when it came. Memory and disk in bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CPU_MODEL_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
+    OS_FIELD_NUMBER: _builtins.int
+    KERNEL_FIELD_NUMBER: _builtins.int
+    cpu_model: _builtins.str
+    cpus: _builtins.int
+    memory: _builtins.float
+    disk: _builtins.float
+    os: _builtins.str
+    kernel: _builtins.str
+    def __init__(
+        self,
+        *,
+        cpu_model: _builtins.str = ...,
+        cpus: _builtins.int = ...,
+        memory: _builtins.float = ...,
+        disk: _builtins.float = ...,
+        os: _builtins.str = ...,
+        kernel: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_model", b"cpu_model", "cpus", b"cpus", "disk", b"disk", "kernel", b"kernel", "memory", b"memory", "os", b"os"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hardware: _TypeAlias = Hardware  # noqa: Y015
+
+@_typing.final
 class Live(_message.Message):
     """The joblet's session, as it last reported."""
 
@@ -172,15 +208,21 @@ class Live(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     STATS_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    HARDWARE_FIELD_NUMBER: _builtins.int
+    REPORTED_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     instance: _builtins.str
     driver: _builtins.str
     version: _builtins.str
     since: _builtins.str
+    reported: _builtins.str
+    """when the stats last changed"""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
     def stats(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def hardware(self) -> Global___Hardware: ...
     def __init__(
         self,
         *,
@@ -191,10 +233,12 @@ class Live(_message.Message):
         capacity: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         stats: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         since: _builtins.str = ...,
+        hardware: Global___Hardware | None = ...,
+        reported: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hardware", b"hardware"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "driver", b"driver", "instance", b"instance", "session", b"session", "since", b"since", "stats", b"stats", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "driver", b"driver", "hardware", b"hardware", "instance", b"instance", "reported", b"reported", "session", b"session", "since", b"since", "stats", b"stats", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,62 @@
+"""The observer: hears every change, and keeps what of it a person may ask about later, for whoever writes it down.
+
+Warm on every replica: the one that leads writes events, and a new leader goes on behind the last change that an event
+tells of. So what happened while nobody led, or while nobody had written it down yet, is told all the same. The list
+that a replica starts with is no news.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from controlplane.cache import happenings
+from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.reflector import Delta
+from controlplane.cache.snapshot import Snapshot
+from controlplane.model.event import Happening, Record
+
+_MOST_KEPT = 2000
+
+
+class Observer:
+    """Made after the ledgers, which hear of each change first: what they find poisoned is told here."""
+
+    def __init__(self, ledgers: Ledgers) -> None:
+        self._ledgers = ledgers
+        self._kept: deque[Happening] = deque(maxlen=_MOST_KEPT)
+        self._poison: set[str] = set()
+        self._listed = False
+        self._listeners: list[Record] = []
+        ledgers.cache.subscribe(self._hear)
+
+    def subscribe(self, listener: Record, after_revision: int) -> Callable[[], None]:
+        """The listener is told what is kept of later changes, then each new one. Returns how to stop it."""
+        for happening in self._kept:
+            if happening.revision > after_revision:
+                listener(happening)
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _hear(self, deltas: Sequence[Delta], revision: int) -> None:
+        if self._listed:
+            for delta in deltas:
+                for happening in happenings.of(delta, self._look):
+                    self._tell(happening)
+        self._listed = True
+        if self._ledgers.poisoned or self._poison:
+            self._hear_of_poison(revision)
+
+    def _look(self) -> Snapshot:
+        return self._ledgers.cache.snapshot
+
+    def _hear_of_poison(self, revision: int) -> None:
+        found = set(self._ledgers.poisoned)
+        for key in sorted(found ^ self._poison):
+            self._tell(happenings.poison(key, revision) if key in found else happenings.mended(key, revision))
+        self._poison = found
+
+    def _tell(self, happening: Happening) -> None:
+        self._kept.append(happening)
+        for listener in tuple(self._listeners):
+            listener(happening)

@@ -1,0 +1,182 @@
+"""Event: what happened, to what, why and by whom; and how repeated happenings become one event.
+
+A Happening is what somebody saw. `Folding` turns happenings into events: the same about, reason and message within the
+window is one event whose count grows. New events are limited by an allowance that fills up again with time; what is
+beyond it is counted by reason and told in one event of its own. Nothing here writes, and nothing reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from controlplane.model.object import Object
+
+NORMAL, WARNING = "Normal", "Warning"
+DROPPED = "EventsDropped"
+WINDOW_SECONDS = 600.0
+# So many new events at once, and so many a second in the long run.
+ALLOWANCE = 500.0
+ALLOWANCE_A_SECOND = 5.0
+# One that goes on happening is written anew at most this often.
+AGAIN_SECONDS = 2.0
+# A message says what happened; who wants more asks the object itself.
+MOST_TEXT = 512
+_MOST_KNOWN = 5000
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """Of an object without a name, the name is its identity."""
+
+    kind: str
+    name: str
+
+
+class Event(Object, tag="Event", frozen=True, kw_only=True):
+    """`events/<id>`. `at_revision` is that of the newest change that it tells of; `epoch` is there when a leader
+    wrote it."""
+
+    id: str
+    about: About
+    type: str = NORMAL
+    reason: str
+    message: str = ""
+    by: str = ""
+    count: int = 1
+    first: str
+    last: str
+    at_revision: int = 0
+    epoch: int = 0
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a person may ask about later. At revision 0: about no change of a key."""
+
+    about: About
+    reason: str
+    message: str = ""
+    by: str = ""
+    type: str = NORMAL
+    revision: int = 0
+
+
+Record = Callable[[Happening], None]
+
+
+def ignore(_happening: Happening) -> None:
+    """For who has no use for events."""
+
+
+@dataclass(slots=True)
+class _Known:
+    event: Event
+    at: float
+    told_at: float | None = None
+
+    def due(self, at: float) -> bool:
+        return self.told_at is None or at - self.told_at >= AGAIN_SECONDS
+
+
+class Folding:
+    """Happenings in, events to write out. Times are passed in: `at` is monotonic, `now` a stamp for people."""
+
+    def __init__(self, make_identity: Callable[[], str], *, by: str, epoch: int = 0, at: float = 0.0) -> None:
+        self._make_identity = make_identity
+        self._by = by
+        self._epoch = epoch
+        self._known: dict[tuple[str, ...], _Known] = {}
+        self._changed: dict[tuple[str, ...], _Known] = {}
+        self._dropped: Counter[str] = Counter()
+        self._allowance = ALLOWANCE
+        self._filled_at = at
+
+    def go_on_from(self, events: Iterable[Event], at: float) -> None:
+        """Events that are there already, oldest first: what they tell of is counted on, not told again."""
+        for event in events:
+            self._know(_key(event), _Known(event, at, told_at=at))
+
+    def add(self, happening: Happening, at: float, now: str) -> None:
+        key = _key(happening)
+        known = self._known.get(key)
+        if known is not None and at - known.at < WINDOW_SECONDS:
+            known.event = msgspec.structs.replace(
+                known.event,
+                count=known.event.count + 1,
+                last=now,
+                at_revision=max(known.event.at_revision, happening.revision),
+                epoch=self._epoch,
+            )
+            self._changed[key] = known
+        elif self._allowed(at):
+            self._know(key, _Known(self._event(happening, now), at))
+            self._changed[key] = self._known[key]
+        else:
+            self._dropped[happening.reason] += 1
+
+    def take(self, most: int, at: float, now: str) -> list[Event]:
+        """Up to so many events that are new or changed since they were last taken."""
+        if self._dropped and self._allowed(at):
+            self._tell_dropped(at, now)
+        taken = []
+        for key in [key for key, known in self._changed.items() if known.due(at)][:most]:
+            known = self._changed.pop(key)
+            known.told_at = at
+            taken.append(known.event)
+        return taken
+
+    def give_back(self, events: Iterable[Event]) -> None:
+        """They could not be written: they are taken again, unless something newer is known."""
+        for event in events:
+            known = self._known.get(_key(event))
+            if known is not None and known.event.id == event.id:
+                self._changed.setdefault(_key(event), known)
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._changed or self._dropped)
+
+    def _allowed(self, at: float) -> bool:
+        self._allowance = min(ALLOWANCE, self._allowance + (at - self._filled_at) * ALLOWANCE_A_SECOND)
+        self._filled_at = at
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True
+
+    def _tell_dropped(self, at: float, now: str) -> None:
+        most = ", ".join(f"{reason} {count}" for reason, count in self._dropped.most_common(5))
+        about = About(kind="Cluster", name="events")
+        message = f"{self._dropped.total()} events were not kept: {most}"
+        told = self._event(Happening(about=about, reason=DROPPED, message=message, type=WARNING), now)
+        self._dropped.clear()
+        known = _Known(told, at)
+        self._know(_key(told), known)
+        self._changed[_key(told)] = known
+
+    def _event(self, happening: Happening, now: str) -> Event:
+        return Event(
+            id=self._make_identity(),
+            about=happening.about,
+            type=happening.type,
+            reason=happening.reason,
+            message=happening.message[:MOST_TEXT],
+            by=happening.by or self._by,
+            first=now,
+            last=now,
+            at_revision=happening.revision,
+            epoch=self._epoch,
+        )
+
+    def _know(self, key: tuple[str, ...], known: _Known) -> None:
+        """The oldest are forgotten; happening again, they are a new event."""
+        self._known.pop(key, None)
+        self._known[key] = known
+        while len(self._known) > _MOST_KNOWN:
+            self._known.pop(next(iter(self._known)))
+
+
+def _key(told: Happening | Event) -> tuple[str, ...]:
+    return (told.about.kind, told.about.name, told.reason, told.message[:MOST_TEXT])

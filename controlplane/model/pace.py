@@ -1,0 +1,57 @@
+"""How often joblets speak: heartbeats, leases and stats, by the settings and the number of targets.
+
+What a target costs must not grow with the number of them, so the intervals do. The settings' values are the floor. The
+number counts in powers of two, so that one more target does not change what the others were promised. All replicas
+work it out from the same state: the settings, the targets, and what the leader says of each.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from controlplane.model.settings import Settings
+
+# All targets together: heartbeats a second, and stats a second while idle and while busy.
+BEATS_A_SECOND = 128.0
+REPORTS_A_SECOND = 32.0
+BUSY_REPORTS_A_SECOND = 128.0
+# An idle target reports this much less often than a busy one, even when there are few.
+IDLE_FACTOR = 3
+# etcd grants no shorter lease, and a lease outlives this many heartbeats.
+LEAST_LEASE_SECONDS = 2
+BEATS_A_LEASE = 3
+_WATCHED = frozenset({"Suspect", "Failed", "Draining"})
+
+
+class Pace(NamedTuple):
+    """Of the heartbeat of one session: how often, and how long its lease lasts."""
+
+    heartbeat_seconds: float
+    lease_seconds: int
+
+
+def pace(settings: Settings, targets: int) -> Pace:
+    many = counted(targets)
+    heartbeat = max(float(settings.heartbeat), many / BEATS_A_SECOND)
+    lease = max(math.floor(settings.joblet_lease), LEAST_LEASE_SECONDS, math.ceil(heartbeat * BEATS_A_LEASE))
+    return Pace(heartbeat, lease)
+
+
+def stats_seconds(settings: Settings, targets: int, *, busy: bool, phase: str = "") -> float:
+    """How often one target reports: more often when it is busy, or when its phase asks for attention."""
+    many = counted(targets)
+    floor = float(settings.stats_interval)
+    if busy or phase in _WATCHED:
+        return max(floor, many / BUSY_REPORTS_A_SECOND)
+    return max(floor * IDLE_FACTOR, many / REPORTS_A_SECOND)
+
+
+def counted(targets: int) -> int:
+    """The number of targets as it counts: the next power of two."""
+    return 1 << max(targets - 1, 0).bit_length()
+
+
+def outgrown(lease_seconds: float, wanted: Pace) -> bool:
+    """Whether a session's lease is too short for the heartbeat that it should have by now, or needlessly long."""
+    return wanted.lease_seconds >= 2 * lease_seconds or 4 * wanted.lease_seconds <= lease_seconds
