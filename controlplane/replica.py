@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import structlog
 
@@ -25,6 +26,7 @@ from controlplane.apiserver.writer import Writer
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache, Delta
 from controlplane.controller_manager import controllers
+from controlplane.controller_manager.scaling_made import Provider, Providing
 from controlplane.election.election import Election
 from controlplane.election.leadership import Leadership
 from controlplane.election.settings import ElectionSettings
@@ -32,6 +34,8 @@ from controlplane.election.view import CandidateEntry
 from controlplane.model.errors import ControlPlaneError, Deposed, Refused
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Candidate, Term
+from controlplane.providers.local import LocalProvider
+from controlplane.providers.webhook import WebhookProvider
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.settings import ReplicaSettings, address
 from controlplane.store.channel import EtcdOptions
@@ -128,6 +132,7 @@ class Replica:
         self._cache = Cache(self._store, clock, check_seconds=settings.cache_check)
         self._ledgers = Ledgers(self._cache)
         self._renewals = Renewals(self._store.channels)
+        self._providing = Providing(providers_of(settings, clock), self._mint.make)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set, then steps down first and stops serving last."""
@@ -211,11 +216,23 @@ class Replica:
                     # The first round over everything that is known is long; placing goes on before it.
                     async with asyncio.timeout(_FIRST_CYCLE_SECONDS):
                         await scheduler.begun.wait()
-                term.create_task(controllers.run(self._ledgers, writer, self._clock))
+                term.create_task(controllers.run(self._ledgers, writer, self._clock, self._providing))
         except* Deposed as deposed:
             log.info("deposed", epoch=leadership.epoch, why=str(deposed.exceptions[0]))
         except* ControlPlaneError as failed:
             log.error("the term failed", epoch=leadership.epoch, errors=[str(error) for error in failed.exceptions])
+
+
+def providers_of(settings: ReplicaSettings, clock: Clock) -> dict[str, Provider]:
+    """What this replica makes targets with when it leads, as far as its settings say how."""
+    found: dict[str, Provider] = {}
+    if settings.local_targets:
+        endpoints = settings.local_endpoints.split(",") if settings.local_endpoints else [settings.grpc]
+        found["local"] = LocalProvider(Path(settings.local_targets).absolute(), endpoints)
+    secret = settings.read_webhook_secret()
+    if secret:
+        found["webhook"] = WebhookProvider(secret, clock)
+    return found
 
 
 async def run(settings: ReplicaSettings) -> None:

@@ -6,14 +6,21 @@ Cluster-wide choices that users make are not here but in `config/settings` (mode
 from __future__ import annotations
 
 import ipaddress
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from controlplane.model.errors import Invalid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSettings:
-    """`grpc` and `http` are host:port, port 0 takes a free one. Times in seconds; the election checks its own."""
+    """`grpc` and `http` are host:port, port 0 takes a free one. Times in seconds; the election checks its own.
+
+    `local_targets` is the folder below which scale policies make joblets on this host, and `local_endpoints` what those
+    connect to, this replica when not said. `webhook_secret` says where the secret is that webhooks are signed with:
+    `file:PATH` or `env:NAME`. Without them the providers `local` and `webhook` make nothing here.
+    """
 
     etcd: tuple[str, ...]
     id: str = "replica"
@@ -30,6 +37,9 @@ class ReplicaSettings:
     pulse: str = "127.0.0.1:0"
     pulse_advertise: str = ""
     cache_check: float = 300.0
+    local_targets: str = ""
+    local_endpoints: str = ""
+    webhook_secret: str = ""
     failpoints: str = ""
 
     def __post_init__(self) -> None:
@@ -43,6 +53,24 @@ class ReplicaSettings:
                 raise Invalid(field, f"must be a loopback address until authentication exists, not {host}:{port}")
         if self.cache_check < 1:
             raise Invalid("cache_check", f"must be at least 1 second, not {self.cache_check}")
+        for endpoint in filter(None, self.local_endpoints.split(",")):
+            address(endpoint, "local_endpoints")
+        where, _, name = self.webhook_secret.partition(":")
+        if self.webhook_secret and (where not in ("file", "env") or not name):
+            raise Invalid("webhook_secret", f"must be file:PATH or env:NAME, not {self.webhook_secret!r}")
+
+    def read_webhook_secret(self) -> bytes:
+        """Empty when none is set; Invalid when it is not where it should be."""
+        where, _, name = self.webhook_secret.partition(":")
+        if not name:
+            return b""
+        try:
+            secret = Path(name).read_bytes().strip() if where == "file" else os.environ[name].encode()
+        except (OSError, KeyError) as error:
+            raise Invalid("webhook_secret", f"cannot be read from {self.webhook_secret}: {error}") from None
+        if not secret:
+            raise Invalid("webhook_secret", f"is empty in {self.webhook_secret}")
+        return secret
 
 
 def address(text: str, field: str) -> tuple[str, int]:

@@ -128,7 +128,7 @@ class Ledgers:
             case "status/orders":
                 self._take_status(delta.parts[0], delta.new)
                 touched.orders.add(delta.parts[0])
-            case "config/targets" | "status/targets":
+            case "config/targets" | "status/targets" | "status/made":
                 touched.targets.add(delta.parts[0])
             case _:
                 touched.config.add(delta.tree)

@@ -22,6 +22,7 @@ from controlplane.model import times, windows
 from controlplane.model.fulfilment import Claim, Fulfilment
 from controlplane.model.quantity import Number, sane, whole
 from controlplane.model.rule import Rule
+from controlplane.model.scalepolicy import REMOVE, Made
 from controlplane.model.settings import Settings
 from controlplane.model.target import Live, Target, TargetStatus, Window
 from controlplane.store import keys
@@ -31,7 +32,8 @@ _NO_LIVE: Map[str, Fulfilment] = Map()
 
 @dataclass(frozen=True, slots=True)
 class TargetRow:
-    """One target. `ready` means that it takes new work; `slots` is how many more fulfilments it takes.
+    """One target. `ready` means that it takes new work; `phase` says why it does not, if it does not; `slots` is how
+    many more fulfilments it takes.
 
     Below 0 it has more than it may have, since somebody changed that.
     """
@@ -117,8 +119,9 @@ class Lookout:
         config = snapshot.get("config/targets", name)
         status = snapshot.get("status/targets", name)
         live = snapshot.get("inventory", name, keys.LIVE)
+        made = snapshot.get("status/made", name)
         # An entry is made anew with every change of its key; a ledger counts its own.
-        key = (config, status, live, there, there.version if there is not None else 0)
+        key = (config, status, live, made, there, there.version if there is not None else 0)
         known = self._rows.get(name)
         if known is None or known[0] != key:
             known = (key, row_of(name, snapshot, self._ledgers))
@@ -140,10 +143,11 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
         return None
     ledger = ledgers.target(name)
     phase = status.phase if status is not None else "Provisioning"
+    leaving = leaving_of(name, snapshot)
     return TargetRow(
         facts=facts_of(target, live, capacity),
-        ready=phase == "Ready" and live is not None and not target.cordoned and not target.drain,
-        phase=phase,
+        ready=phase == "Ready" and live is not None and not (target.cordoned or target.drain or leaving),
+        phase=leaving or phase,
         capacity=capacity,
         free={name: whole(round(amount - ledger.used.get(name, 0), 9)) for name, amount in capacity.items()},
         slots=None if target.max_fulfilments is None else target.max_fulfilments - len(ledger.fulfilments),
@@ -152,6 +156,13 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
         live=ledger.fulfilments,
         failures=ledger.failures,
     )
+
+
+def leaving_of(name: str, snapshot: Snapshot) -> str:
+    """Why scaling lets nothing new go there; empty when it does."""
+    entry = snapshot.get("status/made", name)
+    made = entry.sound(Made) if entry is not None else None
+    return f"being removed by scale policy {made.policy}" if made is not None and made.want == REMOVE else ""
 
 
 def facts_of(target: Target, live: Live | None, capacity: Mapping[str, Number]) -> TargetFacts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controlplane.model.fulfilment import EndedTask, ObservedTask
 
 # Ends for which the work itself is not to blame.
-RETRIED = frozenset({"TargetLost", "Lost", "Evicted", "Preempted"})
+RETRIED = frozenset({"TargetLost", "Lost", "Evicted", "Preempted", "Moved"})
 DEFAULT_LIMIT = 5
 
 
