@@ -19,7 +19,10 @@ from msgspec.structs import replace
 from controlplane.aio.clock import Clock
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.cache.snapshot import Entry
+from controlplane.controller_manager import release
+from controlplane.controller_manager import scaling_moves as moves
 from controlplane.controller_manager.runner import Again
+from controlplane.engine.world import Lookout
 from controlplane.model import times
 from controlplane.model.errors import Conflict, ControlPlaneError, Refused
 from controlplane.model.scalepolicy import REMOVE, Made, MadePhase
@@ -33,6 +36,8 @@ _ASK_AGAIN_SECONDS = 30.0
 # A joblet that is gone may be on its way back by itself.
 _RETURN_SECONDS = 3.0
 _REFUSED_SECONDS = 30.0
+# What was placed this long ago and is not reported as starting waits for its target.
+_START_SECONDS = 1.0
 
 
 class Provider(Protocol):
@@ -71,6 +76,9 @@ class MadeController:
         # By target: which request its provider has taken in this term, and when. Asked once more after a while.
         self._taken: dict[str, tuple[str, float]] = {}
         self._missing: dict[str, float] = {}
+        self._lookout = Lookout(ledgers)
+        # Newcomers: when their joblet was first seen, and what had not started elsewhere then.
+        self._arrived: dict[str, tuple[float, frozenset[str]]] = {}
 
     def every_key(self) -> Iterable[str]:
         return list(self._ledgers.cache.snapshot.names("status/made"))
@@ -88,6 +96,7 @@ class MadeController:
         if entry is None or made is None:
             self._taken.pop(key, None)
             self._missing.pop(key, None)
+            self._arrived.pop(key, None)
             return None
         if made.phase == MadePhase.REMOVING:
             return await self._remove(made, entry)
@@ -99,9 +108,27 @@ class MadeController:
         if made.phase == MadePhase.UP:
             return None if live is not None else await self._bring_back(made, entry)
         if live is not None and (made.phase == MadePhase.REQUESTED or live.capacity == made.capacity):
-            await self._put(replace(made, phase=MadePhase.UP, error=""), entry)
-            return None
+            again = await self._move(made)
+            if again is None:
+                await self._put(replace(made, phase=MadePhase.UP, error=""), entry)
+            return again
         return await self._ask(made, entry)
+
+    async def _move(self, made: Made) -> Again | None:
+        """Lets what waits elsewhere to be started come to a newcomer, once, before it counts as up."""
+        world = self._lookout.look(self._clock.wall())
+        waiting = {one.fulfilment.id: one for one in moves.unstarted(self._ledgers, world)}
+        now = self._clock.monotonic()
+        since, before = self._arrived.setdefault(made.target, (now, frozenset(waiting)))
+        waiting = {name: one for name, one in waiting.items() if name in before}
+        if waiting and now < since + _START_SECONDS:
+            return Again(after_seconds=since + _START_SECONDS - now)
+        del self._arrived[made.target]
+        for one in moves.choose(world, made.target, list(waiting.values())):
+            stop = release.stop(one.fulfilment, moves.REASON, epoch=self._writer.epoch, revision=one.revision)
+            # One that is refused was started or ended meanwhile.
+            await self._writer.write(stop)
+        return None
 
     async def _close(self, made: Made, entry: Entry) -> Again | None:
         """From here on nothing can be placed there; when nothing is, there is no way back."""

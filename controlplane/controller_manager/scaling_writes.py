@@ -71,6 +71,7 @@ def item_of(
 
 def new(policy: ScalePolicy, target: str, action: Grow, *, epoch: int, now: str, request: str) -> Made:
     return Made(
+        id=request,
         target=target,
         policy=policy.name,
         provider=policy.provider,

@@ -102,11 +102,13 @@ REMOVE = "remove"
 class Made(Object, tag="Made", frozen=True, kw_only=True):
     """`status/made/<target>`: a target that the system makes.
 
-    `request` names what is asked of the provider now and is its idempotency key; each new intent has a new one and the
-    next `generation`. With `want` "remove" the target takes no new work. All that the provider has to know is here, so
-    that it can be asked after the policy changed or went.
+    `id` stays for its life: a later target of the same name is another one. `request` names what is asked of the
+    provider now and is its idempotency key; each new intent has a new one and the next `generation`. With `want`
+    "remove" the target takes no new work. All that the provider has to know is here, so that it can be asked after the
+    policy changed or went.
     """
 
+    id: str
     target: str
     policy: str
     provider: str
@@ -136,7 +138,7 @@ class ScalingStep(Part, frozen=True, kw_only=True):
 class Scaling(Object, tag="Scaling", frozen=True, kw_only=True):
     """`status/scaling/<policy>`: what the policy did last, since when it cools down, and the newest of its steps.
 
-    `serial` is the highest number that a target's name was made with: names are never used again.
+    `serial` is the highest number that a target's name was made with: while the policy is there, none is used again.
     """
 
     policy: str

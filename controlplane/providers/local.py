@@ -32,6 +32,7 @@ _FILE = "provider.json"
 class Record(msgspec.Struct, frozen=True):
     """The content of `provider.json`."""
 
+    id: str = ""
     request: str = ""
     generation: int = 0
     capacity: dict[str, Number] = {}
@@ -62,14 +63,14 @@ class LocalProvider:
         self._reap()
         with _held(home):
             record = read(home)
-            if record.removed or record.generation > made.generation:
+            if _is_later(record, made):
                 raise StaleAttempt(f"{made.target} was changed by a later request than {made.request}")
             process = running(home, record)
             if process is not None and record.capacity != made.capacity:
                 processes.stop([process])
                 process = None
             process = process or self._start(made, home)
-            _write(home, Record(made.request, made.generation, dict(made.capacity), process))
+            _write(home, Record(made.id, made.request, made.generation, dict(made.capacity), process))
 
     def _remove(self, made: Made) -> None:
         home = self._folder / made.target
@@ -77,8 +78,10 @@ class LocalProvider:
             return
         with _held(home):
             record = read(home)
+            if record.id > made.id:
+                return
             # First, so that no late request starts it again.
-            _write(home, msgspec.structs.replace(record, request=made.request, removed=True))
+            _write(home, msgspec.structs.replace(record, id=made.id, request=made.request, removed=True))
             process = running(home, record)
             if process is not None:
                 processes.stop([process])
@@ -95,6 +98,13 @@ class LocalProvider:
 
     def _reap(self) -> None:
         self._children = [child for child in self._children if child.poll() is None]
+
+
+def _is_later(record: Record, made: Made) -> bool:
+    """Whether what is on record was asked for after this; identities sort by the time of their making."""
+    if record.id != made.id:
+        return record.id > made.id
+    return record.removed or record.generation > made.generation
 
 
 def command_of(made: Made, home: Path, endpoints: str) -> tuple[str, ...]:
