@@ -228,11 +228,19 @@ def providers_of(settings: ReplicaSettings, clock: Clock) -> dict[str, Provider]
     found: dict[str, Provider] = {}
     if settings.local_targets:
         endpoints = settings.local_endpoints.split(",") if settings.local_endpoints else [settings.grpc]
-        found["local"] = LocalProvider(Path(settings.local_targets).absolute(), endpoints)
+        found["local"] = LocalProvider(Path(settings.local_targets).absolute(), endpoints, _environment(settings))
     secret = settings.read_webhook_secret()
     if secret:
         found["webhook"] = WebhookProvider(secret, clock)
     return found
+
+
+def _environment(settings: ReplicaSettings) -> dict[str, str]:
+    """For what this replica starts: its own, without what is meant for itself alone."""
+    secret = settings.webhook_secret.removeprefix("env:")
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("CONTROLPLANE_") and name != secret
+    }
 
 
 async def run(settings: ReplicaSettings) -> None:

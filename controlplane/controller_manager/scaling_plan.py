@@ -239,8 +239,10 @@ def next_seconds(sight: Sight) -> float | None:
     for place in sight.places:
         if place.stays and not place.live:
             moments.append(GIVE_UP_SECONDS - place.missing_seconds)
-        if place.up:
-            moments += [idle - place.idle_seconds if not place.busy else 0.0, idle - place.spare_seconds]
+        if place.up and not place.busy:
+            moments.append(idle - place.idle_seconds)
+        if place.up and smaller_size(policy, place) is not None:
+            moments.append(idle - place.spare_seconds)
     if policy.metric == Metric.WAIT and sight.waiting:
         moments.append(float(policy.threshold or 0) - sight.waited_seconds + 0.001)
     return min((moment for moment in moments if moment > 0), default=None)

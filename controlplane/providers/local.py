@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ import msgspec
 from controlplane.aio import processes
 from controlplane.aio.processes import Process
 from controlplane.model.errors import StaleAttempt, Unavailable
-from controlplane.model.quantity import Number
 from controlplane.model.scalepolicy import Made
 
 _JOBLET = (sys.executable, "-P", "-m", "controlplane.cli.controlplane", "joblet")
@@ -35,17 +33,19 @@ class Record(msgspec.Struct, frozen=True):
     id: str = ""
     request: str = ""
     generation: int = 0
-    capacity: dict[str, Number] = {}
     process: Process | None = None
     removed: bool = False
 
 
 class LocalProvider:
-    def __init__(self, folder: Path, endpoints: Sequence[str]) -> None:
+    """`endpoints` and `environment` are what its joblets connect to and run in."""
+
+    def __init__(self, folder: Path, endpoints: Sequence[str], environment: Mapping[str, str]) -> None:
         self._folder = folder
         self._endpoints = ",".join(endpoints)
+        self._environment = dict(environment)
         # Children of this process, to be reaped when they end.
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[int] = []
 
     async def create(self, made: Made) -> None:
         await asyncio.to_thread(self._ensure, made)
@@ -66,11 +66,12 @@ class LocalProvider:
             if _is_later(record, made):
                 raise StaleAttempt(f"{made.target} was changed by a later request than {made.request}")
             process = running(home, record)
-            if process is not None and record.capacity != made.capacity:
+            command = command_of(made, home, self._endpoints)
+            if process is not None and tuple(processes.arguments_of(process.pid)) != command:
                 processes.stop([process])
                 process = None
-            process = process or self._start(made, home)
-            _write(home, Record(made.id, made.request, made.generation, dict(made.capacity), process))
+            process = process or self._start(command, home)
+            _write(home, Record(made.id, made.request, made.generation, process))
 
     def _remove(self, made: Made) -> None:
         home = self._folder / made.target
@@ -87,17 +88,31 @@ class LocalProvider:
                 processes.stop([process])
         self._reap()
 
-    def _start(self, made: Made, home: Path) -> Process | None:
-        with (home / "joblet.log").open("ab") as log:
-            child = subprocess.Popen(
-                command_of(made, home, self._endpoints),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+    def _start(self, command: tuple[str, ...], home: Path) -> Process | None:
+        log = str(home / "joblet.log")
+        child = os.posix_spawn(
+            sys.executable,
+            command,
+            self._environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+        )
         self._children.append(child)
-        return processes.of(child.pid)
+        return processes.of(child)
 
     def _reap(self) -> None:
-        self._children = [child for child in self._children if child.poll() is None]
+        self._children = [child for child in self._children if not _is_over(child)]
+
+
+def _is_over(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == child
+    except ChildProcessError:
+        return True
 
 
 def _is_later(record: Record, made: Made) -> bool:
