@@ -29,6 +29,7 @@ from controlplane.cache.settings import settings_of
 from controlplane.controller_manager import controllers, restoring
 from controlplane.controller_manager.archive import Archive
 from controlplane.controller_manager.keeping import Keeping
+from controlplane.controller_manager.scaling_made import Provider, Providing
 from controlplane.election.election import Election
 from controlplane.election.leadership import Leadership
 from controlplane.election.settings import ElectionSettings
@@ -37,6 +38,8 @@ from controlplane.model.errors import ControlPlaneError, Deposed, Refused, Unava
 from controlplane.model.event import Folding
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Candidate, Term
+from controlplane.providers.local import LocalProvider
+from controlplane.providers.webhook import WebhookProvider
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.settings import ReplicaSettings, address, size
 from controlplane.store.channel import EtcdOptions
@@ -151,6 +154,7 @@ class Replica:
         self._renewals = Renewals(self._store.channels)
         self._archive = self._open_archive()
         self._space = SpaceWatch(self._store.channels, size(settings.etcd_quota, "etcd_quota"))
+        self._providing = Providing(providers_of(settings, clock), self._mint.make)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set, then steps down first and stops serving last."""
@@ -257,12 +261,40 @@ class Replica:
                     # The first round over everything that is known is long; placing goes on before it.
                     async with asyncio.timeout(_FIRST_CYCLE_SECONDS):
                         await scheduler.begun.wait()
-                term.create_task(controllers.run(self._ledgers, writer, self._clock, upkeep, self._failpoints))
+                running = controllers.run(
+                    self._ledgers,
+                    writer,
+                    self._clock,
+                    upkeep=upkeep,
+                    providing=self._providing,
+                    failpoints=self._failpoints,
+                )
+                term.create_task(running)
                 term.create_task(self._keeping.run(writer, self._clock))
         except* Deposed as deposed:
             log.info("deposed", epoch=leadership.epoch, why=str(deposed.exceptions[0]))
         except* ControlPlaneError as failed:
             log.error("the term failed", epoch=leadership.epoch, errors=[str(error) for error in failed.exceptions])
+
+
+def providers_of(settings: ReplicaSettings, clock: Clock) -> dict[str, Provider]:
+    """What this replica makes targets with when it leads, as far as its settings say how."""
+    found: dict[str, Provider] = {}
+    if settings.local_targets:
+        endpoints = settings.local_endpoints.split(",") if settings.local_endpoints else [settings.grpc]
+        found["local"] = LocalProvider(Path(settings.local_targets).absolute(), endpoints, _environment(settings))
+    secret = settings.read_webhook_secret()
+    if secret:
+        found["webhook"] = WebhookProvider(secret, clock)
+    return found
+
+
+def _environment(settings: ReplicaSettings) -> dict[str, str]:
+    """For what this replica starts: its own, without what is meant for itself alone."""
+    secret = settings.webhook_secret.removeprefix("env:")
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("CONTROLPLANE_") and name != secret
+    }
 
 
 async def run(settings: ReplicaSettings) -> None:

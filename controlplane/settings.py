@@ -6,7 +6,9 @@ Cluster-wide choices that users make are not here but in `config/settings` (mode
 from __future__ import annotations
 
 import ipaddress
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from controlplane.model import quantity
 from controlplane.model.errors import Invalid
@@ -18,6 +20,9 @@ class ReplicaSettings:
 
     etcd_quota: etcd's --quota-backend-bytes, which etcd does not tell; its own default is 2 GiB. archive: the folder to
     which finished orders go before they are deleted; empty for none. archive_bytes: when a file of it is full.
+    `local_targets` is the folder below which scale policies make joblets on this host, and `local_endpoints` what those
+    connect to, this replica when not said. `webhook_secret` says where the secret is that webhooks are signed with:
+    `file:PATH` or `env:NAME`. Without them the providers `local` and `webhook` make nothing here.
     """
 
     etcd: tuple[str, ...]
@@ -38,6 +43,9 @@ class ReplicaSettings:
     etcd_quota: str = "2Gi"
     archive: str = ""
     archive_bytes: str = "64Mi"
+    local_targets: str = ""
+    local_endpoints: str = ""
+    webhook_secret: str = ""
     failpoints: str = ""
 
     def __post_init__(self) -> None:
@@ -54,6 +62,24 @@ class ReplicaSettings:
                 raise Invalid(field, f"must be at least 1Mi, not {getattr(self, field)}")
         if self.cache_check < 1:
             raise Invalid("cache_check", f"must be at least 1 second, not {self.cache_check}")
+        for endpoint in filter(None, self.local_endpoints.split(",")):
+            address(endpoint, "local_endpoints")
+        where, _, name = self.webhook_secret.partition(":")
+        if self.webhook_secret and (where not in ("file", "env") or not name):
+            raise Invalid("webhook_secret", f"must be file:PATH or env:NAME, not {self.webhook_secret!r}")
+
+    def read_webhook_secret(self) -> bytes:
+        """Empty when none is set; Invalid when it is not where it should be."""
+        where, _, name = self.webhook_secret.partition(":")
+        if not name:
+            return b""
+        try:
+            secret = Path(name).read_bytes().strip() if where == "file" else os.environ[name].encode()
+        except (OSError, KeyError) as error:
+            raise Invalid("webhook_secret", f"cannot be read from {self.webhook_secret}: {error}") from None
+        if not secret:
+            raise Invalid("webhook_secret", f"is empty in {self.webhook_secret}")
+        return secret
 
 
 def address(text: str, field: str) -> tuple[str, int]:

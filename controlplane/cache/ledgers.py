@@ -139,7 +139,7 @@ class Ledgers:
             case "status/orders":
                 self._take_status(delta.parts[0], delta.new)
                 touched.orders.add(delta.parts[0])
-            case "config/targets" | "status/targets":
+            case "config/targets" | "status/targets" | "status/made":
                 touched.targets.add(delta.parts[0])
             case "status":
                 touched.config.add(f"status/{delta.parts[0]}")

@@ -24,6 +24,11 @@ def describe(out: Output, kind: str, item: dict[str, Any]) -> None:
         observed = item["observed"]
         _section(out, "Observed", {k: v for k, v in observed.items() if k != "tasks"} if observed else {})
         _rows(out, "Observed tasks", tables.TASKS, observed["tasks"] if observed else [])
+    elif kind == "ScalePolicy":
+        status = item.get("status") or {}
+        _section(out, "Status", {key: status.get(key) for key in ("targets", "up", "acted")}, keep_empty=True)
+        _rows(out, "Made", tables.MADE, status.get("made", []))
+        _rows(out, "Timeline", tables.SCALING_STEPS, status.get("timeline", []))
     elif kind == "Packet":
         _jobs(out, item.get("jobs", []))
 

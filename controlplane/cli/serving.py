@@ -68,6 +68,9 @@ def joblet(
     duration: Annotated[str, typer.Option(help="Simulated: how long a task runs.")] = "50ms",
     failure_rate: Annotated[float, typer.Option(help="Simulated: part of the tasks that fail, 0 to 1.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Simulated: same seed, same failures.")] = 0,
+    region: Annotated[str, typer.Option(help="Of a target that is made.")] = "",
+    labels: Annotated[str, typer.Option(metavar="zone=a,disk=ssd", help="Of a target that is made.")] = "",
+    resizable: Annotated[bool, typer.Option("--resizable", help="A target that is made is as large as I say.")] = False,
 ) -> None:
     """Run one joblet, or many simulated ones."""
     from controlplane.cli.submitting import user
@@ -85,6 +88,9 @@ def joblet(
         failure_rate=failure_rate,
         seed=seed,
         owner=user(),
+        region=region,
+        labels=pairs(labels, "labels"),
+        resizable=resizable,
         failpoints=os.environ.get("CONTROLPLANE_FAILPOINTS", ""),
     )
     logs.to_stderr()
@@ -93,12 +99,17 @@ def joblet(
 
 def quantities(text: str, field: str) -> dict[str, quantity.Number]:
     """`cpu=4,memory=8Gi` as numbers."""
-    found: dict[str, quantity.Number] = {}
+    return {name: quantity.parse(amount, f"{field}.{name}") for name, amount in pairs(text, field).items()}
+
+
+def pairs(text: str, field: str) -> dict[str, str]:
+    """`zone=a,disk=ssd` as texts."""
+    found: dict[str, str] = {}
     for part in filter(None, text.split(",")):
-        name, equals, amount = part.partition("=")
+        name, equals, value = part.partition("=")
         if not equals or not name.strip():
-            raise Invalid(field, f"must read name=amount, several separated by commas, not {part!r}")
-        found[name.strip()] = quantity.parse(amount, f"{field}.{name.strip()}")
+            raise Invalid(field, f"must read name=value, several separated by commas, not {part!r}")
+        found[name.strip()] = value
     return found
 
 

@@ -196,12 +196,30 @@ SCALE_POLICIES = (
     Column("THRESHOLD", _text("threshold")),
     Column("MIN", _text("min")),
     Column("MAX", _text("max")),
+    Column("TARGETS", _status("targets")),
+    Column("UP", _status("up")),
     Column("PROVIDER", _text("provider"), wide=True),
     Column("TEMPLATE", _text("template"), wide=True),
+    Column("ACTED", _status("acted"), wide=True),
     _LABELS,
     _OWNER,
     _ID,
     _AGE,
+)
+MADE = (
+    Column("TARGET", _text("target")),
+    Column("PHASE", _text("phase")),
+    Column("WANT", _text("want")),
+    Column("CAPACITY", lambda item: quantities(item.get("capacity"))),
+    Column("SINCE", _text("since")),
+    Column("ERROR", _text("error")),
+)
+SCALING_STEPS = (
+    Column("AT", _text("at")),
+    Column("ACTION", _text("action")),
+    Column("TARGET", _text("target")),
+    Column("TARGETS", _text("targets")),
+    Column("WHY", _text("why")),
 )
 CYCLES = (
     Column("N", _text("n")),

@@ -16,6 +16,8 @@ from controlplane.controller_manager.orders import Orders
 from controlplane.controller_manager.recurring import Recurring
 from controlplane.controller_manager.restoring import Restoring
 from controlplane.controller_manager.runner import Controller, Runner
+from controlplane.controller_manager.scaling import ScalingController
+from controlplane.controller_manager.scaling_made import MadeController, Providing
 from controlplane.controller_manager.targets import Targets
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.kv import Store
@@ -24,7 +26,7 @@ from controlplane.store.space import SpaceWatch
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What looks after etcd and the disk need beside the ledgers."""
+    """What those need beside the ledgers that look after etcd and the disk."""
 
     store: Store
     space: SpaceWatch
@@ -35,10 +37,15 @@ async def run(
     ledgers: Ledgers,
     writer: FencedWriter,
     clock: Clock,
+    *,
     upkeep: Upkeep | None = None,
+    providing: Providing | None = None,
     failpoints: Failpoints = NO_FAILPOINTS,
 ) -> None:
-    """Until cancelled, or until one finds this leader deposed. Without upkeep nothing is archived or compacted."""
+    """Until cancelled, or until one finds this leader deposed.
+
+    Without upkeep nothing is archived or compacted; who provides nothing does not scale.
+    """
     controllers: list[Controller] = [
         Orders(ledgers, writer, clock),
         Targets(ledgers, writer, clock),
@@ -48,6 +55,11 @@ async def run(
     ]
     if upkeep is not None:
         controllers.append(Compaction(ledgers, upkeep.store, upkeep.space, clock))
+    if providing is not None:
+        controllers += [
+            ScalingController(ledgers, writer, clock, providing.make_identity),
+            MadeController(ledgers, writer, clock, providing),
+        ]
     async with asyncio.TaskGroup() as tasks:
         for controller in controllers:
             tasks.create_task(Runner(controller, ledgers, clock).run())

@@ -23,6 +23,7 @@ from controlplane.model import times, windows
 from controlplane.model.fulfilment import Claim, Fulfilment
 from controlplane.model.quantity import Number, sane, whole
 from controlplane.model.rule import Rule
+from controlplane.model.scalepolicy import REMOVE, Made
 from controlplane.model.settings import Settings
 from controlplane.model.target import Live, Target, TargetStatus, Window
 from controlplane.store import keys
@@ -32,7 +33,8 @@ _NO_LIVE: Map[str, Fulfilment] = Map()
 
 @dataclass(frozen=True, slots=True)
 class TargetRow:
-    """One target. `ready` means that it takes new work; `slots` is how many more fulfilments it takes.
+    """One target. `ready` means that it takes new work; `phase` says why it does not, if it does not; `slots` is how
+    many more fulfilments it takes.
 
     Below 0 it has more than it may have, since somebody changed that.
     """
@@ -119,9 +121,10 @@ class Lookout:
         config = snapshot.get("config/targets", name)
         status = snapshot.get("status/targets", name)
         live = snapshot.get("inventory", name, keys.LIVE)
+        made = snapshot.get("status/made", name)
         # An entry is made anew with every change of its key; a ledger counts its own.
         cluster = snapshot.get("status", "cluster")
-        key = (config, status, live, there, there.version if there is not None else 0, cluster)
+        key = (config, status, live, made, there, there.version if there is not None else 0, cluster)
         known = self._rows.get(name)
         if known is None or known[0] != key:
             known = (key, row_of(name, snapshot, self._ledgers))
@@ -143,11 +146,12 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
         return None
     ledger = ledgers.target(name)
     phase = status.phase if status is not None else "Provisioning"
-    restoring = is_restoring(snapshot)
+    restoring, leaving = is_restoring(snapshot), leaving_of(name, snapshot)
+    closed = restoring or bool(leaving) or target.cordoned or target.drain
     return TargetRow(
         facts=facts_of(target, live, capacity),
-        ready=phase == "Ready" and not restoring and live is not None and not target.cordoned and not target.drain,
-        phase="Ready, but the control plane waits for joblets after a restore" if restoring else phase,
+        ready=phase == "Ready" and live is not None and not closed,
+        phase="Ready, but the control plane waits for joblets after a restore" if restoring else leaving or phase,
         capacity=capacity,
         free={name: whole(round(amount - ledger.used.get(name, 0), 9)) for name, amount in capacity.items()},
         slots=None if target.max_fulfilments is None else target.max_fulfilments - len(ledger.fulfilments),
@@ -157,6 +161,13 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
         failures=ledger.failures,
         default_time_limit=target.default_time_limit,
     )
+
+
+def leaving_of(name: str, snapshot: Snapshot) -> str:
+    """Why scaling lets nothing new go there; empty when it does."""
+    entry = snapshot.get("status/made", name)
+    made = entry.sound(Made) if entry is not None else None
+    return f"being removed by scale policy {made.policy}" if made is not None and made.want == REMOVE else ""
 
 
 def facts_of(target: Target, live: Live | None, capacity: Mapping[str, Number]) -> TargetFacts:

@@ -32,7 +32,7 @@ from controlplane.joblet.stream import Stream
 from controlplane.joblet.worker import Worker
 from controlplane.model.identity import Mint
 from controlplane.model.quantity import Number
-from controlplane.wire.v1 import joblets_pb2
+from controlplane.wire.v1 import joblets_pb2, targets_pb2
 
 # What a command inherits of the joblet's own environment.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
@@ -62,7 +62,7 @@ async def run(settings: JobletSettings) -> None:
             worker = Worker(target, driver, home, clock=clock, failpoints=failpoints, machine=machine)
             hello = _hello(settings, target, instance, home)
             hello.hardware.CopyFrom(hardware)
-            streams.append(Stream(hello, worker, home, links=links, clock=clock))
+            streams.append(Stream(hello, worker, home, links=links, clock=clock, target=_target(settings, hello)))
         tasks = [loop.create_task(stream.run()) for stream in streams]
         waiter = loop.create_task(stopped.wait())
         log.info("joblet runs", target=settings.target, count=settings.count, driver=settings.driver)
@@ -124,6 +124,21 @@ def _hello(settings: JobletSettings, target: str, instance: str, home: Home) -> 
         capacity=settings.capacity or _default_capacity(settings.driver),
         owner=settings.owner or getpass.getuser(),
     )
+
+
+def _target(settings: JobletSettings, hello: joblets_pb2.Hello) -> targets_pb2.Target:
+    """What is created when the target is unknown."""
+    target = targets_pb2.Target(
+        name=hello.target,
+        driver=hello.driver,
+        owner=hello.owner,
+        creator="joblet",
+        region=settings.region,
+        labels=settings.labels,
+    )
+    if not settings.resizable:
+        target.capacity.of.update(hello.capacity)
+    return target
 
 
 def _default_capacity(driver: str) -> dict[str, Number]:

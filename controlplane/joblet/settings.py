@@ -17,7 +17,11 @@ _ENDPOINT = re.compile(r"[^\s/,]+:[0-9]{1,5}")
 
 
 class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`count` simulated targets are NAME-0, NAME-1, ...; `duration`, `failure_rate` and `seed` are theirs too."""
+    """`count` simulated targets are NAME-0, NAME-1, ...; `duration`, `failure_rate` and `seed` are theirs too.
+
+    `region` and `labels` are what a target gets that the joblet creates. A `resizable` one has no capacity of its own:
+    its size is what its joblet reports, which may be another after a restart.
+    """
 
     target: str
     endpoints: tuple[str, ...]
@@ -29,6 +33,9 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     failure_rate: float = 0.0
     seed: int = 0
     owner: str = ""
+    region: str = ""
+    labels: dict[str, str] = {}
+    resizable: bool = False
     failpoints: str = ""
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ from controlplane.joblet.outbox import Outbox
 from controlplane.joblet.worker import Worker
 from controlplane.model.errors import AlreadyExists, NotFound, Refused, StaleAttempt
 from controlplane.wire import errors
-from controlplane.wire.v1 import common_pb2, joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
+from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
 
 WELCOME_SECONDS = 2.0
 BACK_OFF_SECONDS = 1.0
@@ -32,8 +32,19 @@ log = structlog.get_logger()
 
 
 class Stream:
-    def __init__(self, hello: joblets_pb2.Hello, worker: Worker, home: Home, *, links: Links, clock: Clock) -> None:
+    def __init__(
+        self,
+        hello: joblets_pb2.Hello,
+        worker: Worker,
+        home: Home,
+        *,
+        links: Links,
+        clock: Clock,
+        target: targets_pb2.Target,
+    ) -> None:
+        """`target` is what is created when the replicas do not know it."""
         self._hello = hello
+        self._target = target
         self._worker = worker
         self._home = home
         self._links = links
@@ -96,16 +107,8 @@ class Stream:
         """Like a user would, once: a target that is deleted later stays deleted."""
         if self._created:
             return
-        hello = self._hello
-        target = targets_pb2.Target(
-            name=hello.target,
-            driver=hello.driver,
-            owner=hello.owner,
-            creator="joblet",
-            capacity=common_pb2.Quantities(of=dict(hello.capacity)),
-        )
         try:
-            await targets_pb2_grpc.TargetsStub(channel).Create(target, timeout=WELCOME_SECONDS)
+            await targets_pb2_grpc.TargetsStub(channel).Create(self._target, timeout=WELCOME_SECONDS)
         except grpc.aio.AioRpcError as error:
             if error.code() != grpc.StatusCode.ALREADY_EXISTS:
                 raise

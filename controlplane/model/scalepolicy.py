@@ -1,14 +1,60 @@
-"""ScalePolicy: how the number and the size of targets of one class follow the load."""
+"""ScalePolicy: how the number and the size of targets of one class of work follow the load; and what came of it.
+
+A policy makes targets of its own and counts only those. `Made` is the intent for one of them, on record before anybody
+is asked for it; `Scaling` is what a policy did. Numbers that a user did not give are filled in at admission.
+"""
 
 from __future__ import annotations
 
-from controlplane.model.object import Named
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import field
+
+from controlplane.model.object import Named, Object, Part
 from controlplane.model.quantity import Number
 
 
+class Metric(StrEnum):
+    """What a threshold is compared with, over the work that a policy serves.
+
+    queue: how many tasks wait. wait: for how many seconds the longest waiting order has waited. utilisation: how much
+    of the fullest quantity of the policy's own targets is in use, in percent.
+    """
+
+    QUEUE = "queue"
+    WAIT = "wait"
+    UTILISATION = "utilisation"
+
+
+PROVIDERS = ("local", "webhook")
+
+
+class WorkSelector(Part, frozen=True, kw_only=True):
+    """The work that counts: jobs of this class, with these labels, for this region. What is not said matches all."""
+
+    class_: str = field(default="", name="class")
+    labels: dict[str, str] = {}
+    region: str = ""
+
+
+class TargetTemplate(Part, frozen=True, kw_only=True):
+    """What the targets are that a policy makes."""
+
+    driver: str = ""
+    region: str = ""
+    labels: dict[str, str] = {}
+    capacity: dict[str, Number] = {}
+
+
+class TargetSize(Part, frozen=True, kw_only=True):
+    capacity: dict[str, Number] = {}
+
+
 class ScalePolicy(Named, tag="ScalePolicy", frozen=True, kw_only=True):
+    """`sizes` are the steps in which one target grows, the smallest first; without them its size is the template's."""
+
     provider: str = ""
-    template: str = ""
     metric: str = ""
     threshold: Number | None = None
     min: int | None = None
@@ -16,3 +62,87 @@ class ScalePolicy(Named, tag="ScalePolicy", frozen=True, kw_only=True):
     step: int | None = None
     cool_down: Number | None = None
     idle: Number | None = None
+    template: TargetTemplate | None = None
+    serves: WorkSelector | None = None
+    url: str = ""
+    sizes: tuple[TargetSize, ...] = ()
+
+    def steps(self) -> tuple[Mapping[str, Number], ...]:
+        """The capacities that a target may have, at least one."""
+        if self.sizes:
+            return tuple(size.capacity for size in self.sizes)
+        return ((self.template or TargetTemplate()).capacity,)
+
+
+class MadePhase(StrEnum):
+    """Requested: the provider is asked for it. Up: its joblet came. Resizing: the provider is asked for another size.
+    Removing: nothing was on it, nothing can be placed there any more, and the provider is asked to take it away."""
+
+    REQUESTED = "Requested"
+    UP = "Up"
+    RESIZING = "Resizing"
+    REMOVING = "Removing"
+
+
+# The phase of an intent that is on record may be written again; after Removing there is nothing.
+MADE_STEPS = frozenset(
+    {
+        (MadePhase.REQUESTED, MadePhase.UP),
+        (MadePhase.REQUESTED, MadePhase.REMOVING),
+        (MadePhase.UP, MadePhase.RESIZING),
+        (MadePhase.RESIZING, MadePhase.UP),
+        (MadePhase.RESIZING, MadePhase.REMOVING),
+        (MadePhase.UP, MadePhase.REMOVING),
+        *((phase, phase) for phase in MadePhase),
+    }
+)
+REMOVE = "remove"
+
+
+class Made(Object, tag="Made", frozen=True, kw_only=True):
+    """`status/made/<target>`: a target that the system makes.
+
+    `id` stays for its life: a later target of the same name is another one. `request` names what is asked of the
+    provider now and is its idempotency key; each new intent has a new one and the next `generation`. With `want`
+    "remove" the target takes no new work. All that the provider has to know is here, so that it can be asked after the
+    policy changed or went.
+    """
+
+    id: str
+    target: str
+    policy: str
+    provider: str
+    epoch: int
+    request: str
+    generation: int = 1
+    phase: str = MadePhase.REQUESTED
+    want: str = "run"
+    capacity: dict[str, Number] = {}
+    template: TargetTemplate = TargetTemplate()
+    url: str = ""
+    created: str = ""
+    since: str = ""
+    error: str = ""
+
+
+class ScalingStep(Part, frozen=True, kw_only=True):
+    """One thing that scaling did: `grow`, `shrink`, `keep` or `resize`; to how many targets, and why."""
+
+    at: str
+    action: str
+    target: str
+    targets: int
+    why: str = ""
+
+
+class Scaling(Object, tag="Scaling", frozen=True, kw_only=True):
+    """`status/scaling/<policy>`: what the policy did last, since when it cools down, and the newest of its steps.
+
+    `serial` is the highest number that a target's name was made with: while the policy is there, none is used again.
+    """
+
+    policy: str
+    epoch: int
+    serial: int = 0
+    acted: str = ""
+    timeline: tuple[ScalingStep, ...] = ()

@@ -6,8 +6,8 @@ Nothing is sent here; the cycle commits what this module builds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 
 import msgspec
@@ -16,6 +16,7 @@ from controlplane.cache.detour import Detour
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.restoring import attempt_floor
+from controlplane.cache.snapshot import Snapshot
 from controlplane.engine import preempting
 from controlplane.engine.decide import Placement
 from controlplane.engine.preempting import Eviction
@@ -23,9 +24,10 @@ from controlplane.engine.signature import Signature
 from controlplane.model.fulfilment import Claim, Fulfilment, TaskRef, TaskSpec, Traits
 from controlplane.model.job import Job
 from controlplane.model.quantity import Number
+from controlplane.model.scalepolicy import REMOVE, Made
 from controlplane.model.target import Target
 from controlplane.store import codec, keys
-from controlplane.store.transaction import Compare, Item, Operation, absent, mod_is, put
+from controlplane.store.transaction import Compare, Item, Operation, absent, mod_is, put, unchanged_below
 
 _PUTS_AN_ITEM = 25
 _BYTES_AN_ITEM = 256 << 10
@@ -43,6 +45,43 @@ class Stamp:
     now: str
 
 
+@dataclass(slots=True)
+class _Pile:
+    """Placements that become one item."""
+
+    guard: tuple[Compare, ...]
+    operations: list[Operation] = field(default_factory=list)
+    size: int = 0
+
+    def item(self) -> Item:
+        return Item(compares=self.guard, then=tuple(self.operations))
+
+
+class _Guards:
+    """For targets that scaling made: compares that nothing changed about them, so that nothing is placed where scaling
+    has just found nothing and begins to remove it. Where it has begun, the compare cannot hold."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._compares: dict[str, tuple[Compare, ...]] = {}
+        self._closed: set[str] = set()
+        self._unchanged = unchanged_below(keys.MADE, snapshot.revision)
+        for entry in snapshot.all("status/made"):
+            made, name = entry.sound(Made), entry.parts[0]
+            self._compares[name] = (mod_is(entry.stored.key, entry.revision),)
+            if made is None or made.want == REMOVE:
+                self._closed.add(name)
+                self._compares[name] = (absent(entry.stored.key),)
+
+    def of(self, target: str) -> tuple[Compare, ...]:
+        return self._compares.get(target, ()) if self._compares else ()
+
+    def of_all(self, targets: Set[str]) -> tuple[Compare, ...]:
+        """One compare for all of them, since a transaction does not take many."""
+        if self._closed & targets:
+            return self._compares[min(self._closed & targets)]
+        return (self._unchanged,) if targets & self._compares.keys() else ()
+
+
 class Binder:
     def __init__(self, ledgers: Ledgers, make_identity: Callable[[], str]) -> None:
         self._ledgers = ledgers
@@ -55,8 +94,8 @@ class Binder:
     def items(self, placements: Sequence[Placement], stamp: Stamp) -> Iterator[Item]:
         """Items that may be committed independently of each other: a gang in one, claims one fulfilment each."""
         self._limits.clear()
-        plain: list[Operation] = []
-        size = 0
+        piles: dict[str, _Pile] = {}
+        guards = _Guards(self._ledgers.cache.snapshot)
         tasks = self._tasks(placements, stamp.now)
         ledgers = {order: self._ledgers.orders[order] for order, _, _ in tasks}
         for gang, some in groupby(placements, key=lambda placement: placement.order if placement.gang else ""):
@@ -67,19 +106,22 @@ class Binder:
                 for found in self._bind(ledgers[placement.order], placement, tasks, stamp)
             )
             if gang:
-                yield from _gang(bound)
+                yield from _gang(bound, guards)
                 continue
             for fulfilment, operation in bound:
+                guard = guards.of(fulfilment.target)
                 if fulfilment.holds:
-                    yield Item(compares=_free(fulfilment), then=(operation, *_claims(fulfilment)))
+                    yield Item(compares=(*guard, *_free(fulfilment)), then=(operation, *_claims(fulfilment)))
                     continue
-                plain.append(operation)
-                size += len(operation.value or b"")
-                if len(plain) == _PUTS_AN_ITEM or size >= _BYTES_AN_ITEM:
-                    yield Item(then=tuple(plain))
-                    plain, size = [], 0
-        if plain:
-            yield Item(then=tuple(plain))
+                place = fulfilment.target if guard else ""
+                pile = piles.get(place)
+                if pile is None:
+                    pile = piles[place] = _Pile(guard)
+                pile.operations.append(operation)
+                pile.size += len(operation.value or b"")
+                if len(pile.operations) == _PUTS_AN_ITEM or pile.size >= _BYTES_AN_ITEM:
+                    yield piles.pop(place).item()
+        yield from (pile.item() for pile in piles.values())
 
     def evictions(self, evictions: Iterable[Eviction], stamp: Stamp) -> Iterator[Item]:
         """Asks for a stop; what was released meanwhile is left alone."""
@@ -187,15 +229,17 @@ def spec_of(ledger: OrderLedger, job: Job) -> TaskSpec:
     )
 
 
-def _gang(bound: Iterable[tuple[Fulfilment, Operation]]) -> Iterator[Item]:
+def _gang(bound: Iterable[tuple[Fulfilment, Operation]], guards: _Guards) -> Iterator[Item]:
     """All fulfilments of the gang with all their claims, in one item."""
     compares: list[Compare] = []
     operations: list[Operation] = []
+    targets: set[str] = set()
     for fulfilment, operation in bound:
         compares.extend(_free(fulfilment))
         operations.extend((operation, *_claims(fulfilment)))
+        targets.add(fulfilment.target)
     if operations:
-        yield Item(compares=tuple(compares), many=tuple(operations))
+        yield Item(compares=(*guards.of_all(targets), *compares), many=tuple(operations))
 
 
 def _free(fulfilment: Fulfilment) -> tuple[Compare, ...]:

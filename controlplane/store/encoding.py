@@ -56,9 +56,20 @@ def created(key: bytes, revision: int, *, greater: bool = False) -> bytes:
     return front + varint(len(key)) + key + b"\x28" + varint(revision)
 
 
+def created_below(key: bytes, end: bytes, revision: int) -> bytes:
+    """A compare of the create revision of every key of a range; etcd takes 0 for one without any."""
+    return created(key, revision) + b"\x82\x04" + varint(len(end)) + end
+
+
 def modified(key: bytes, revision: int) -> bytes:
     """A compare of the mod revision."""
     return b"\x10\x02\x1a" + varint(len(key)) + key + b"\x30" + varint(revision)
+
+
+def modified_below(key: bytes, end: bytes, before: int) -> bytes:
+    """A compare that every key of a range was last written before that revision."""
+    name = b"\x1a" + varint(len(key)) + key
+    return b"\x08\x02\x10\x02" + name + b"\x30" + varint(before) + b"\x82\x04" + varint(len(end)) + end
 
 
 def leased(key: bytes, lease: int) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 ROOT = "/controlplane/"
 ELECTION = f"{ROOT}election/"
+MADE = f"{ROOT}status/made/"
 SETTINGS = f"{ROOT}config/settings"
 RESTORE = f"{ROOT}config/restore"
 CLUSTER_STATUS = f"{ROOT}status/cluster"
@@ -29,6 +30,8 @@ TREES: dict[str, int] = {
     "status/ended": 2,
     "status/orders": 1,
     "status/targets": 1,
+    "status/scaling": 1,
+    "status/made": 1,
     "cycles": 2,
     "inventory": 2,
     "events": 1,
@@ -59,6 +62,10 @@ def desired(target: str, fulfilment: str) -> str:
     return f"{ROOT}desired/{target}/{fulfilment}"
 
 
+def desired_on(target: str) -> str:
+    return f"{ROOT}desired/{target}/"
+
+
 def claim(resource: str) -> str:
     return f"{ROOT}claims/{resource}"
 
@@ -77,6 +84,14 @@ def order_status(order_id: str) -> str:
 
 def target_status(target: str) -> str:
     return f"{ROOT}status/targets/{target}"
+
+
+def scaling(policy: str) -> str:
+    return f"{ROOT}status/scaling/{policy}"
+
+
+def made(target: str) -> str:
+    return f"{MADE}{target}"
 
 
 def cycle(epoch: int, n: int) -> str:

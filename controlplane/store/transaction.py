@@ -79,6 +79,16 @@ def present(key: str) -> Compare:
     return encoding.created(key.encode(), 0, greater=True)
 
 
+def nothing_below(prefix: str) -> Compare:
+    """No key with this prefix exists."""
+    return encoding.created_below(prefix.encode(), after_prefix(prefix), 0)
+
+
+def unchanged_below(prefix: str, revision: int) -> Compare:
+    """Every key with this prefix is as it was at that revision; of keys that went since then it says nothing."""
+    return encoding.modified_below(prefix.encode(), after_prefix(prefix), revision + 1)
+
+
 def mod_is(key: str, revision: int) -> Compare:
     """The key was last written at that revision; 0 stands for a key that is not there."""
     return encoding.modified(key.encode(), revision)

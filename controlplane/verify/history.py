@@ -18,6 +18,7 @@ from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Claim, Ended, Fulfilment, Observed
 from controlplane.model.leadership import Candidate, Cycle, Term
 from controlplane.model.order import Order, OrderStatus
+from controlplane.model.scalepolicy import Made, Scaling
 from controlplane.model.settings import Settings
 from controlplane.model.target import Live, Target, TargetStatus
 from controlplane.model.totals import Totals
@@ -35,6 +36,8 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "status/ended": Ended,
     "status/orders": OrderStatus,
     "status/targets": TargetStatus,
+    "status/scaling": Scaling,
+    "status/made": Made,
     "cycles": Cycle,
     "inventory": Observed,
     "events": event.Event,

@@ -15,6 +15,7 @@ from controlplane.model.order import OrderStatus
 from controlplane.model.target import TargetStatus
 from controlplane.store import keys
 from controlplane.verify.history import Event
+from controlplane.verify.p7_made import MadeTargets
 from controlplane.verify.verdict import Tally, Verdict
 
 _ORDER_STEPS = steps(ORDER)
@@ -29,12 +30,14 @@ Phases = Mapping[object, str]
 class Lifecycle:
     def __init__(self) -> None:
         self._tally = Tally("P7")
+        self._made = MadeTargets(self._tally)
         self._orders: dict[str, str] = {}
         self._targets: dict[str, str] = {}
         self._reports: dict[str, Phases] = {}
         self._desired: set[str] = set()
 
     def start(self, state: Sequence[Event]) -> None:
+        self._made.start(state)
         for event in state:
             if isinstance(event.object, OrderStatus):
                 self._orders[event.parts[0]] = event.object.phase
@@ -46,6 +49,7 @@ class Lifecycle:
                 self._desired.add(event.key)
 
     def change(self, revision: int, changes: Sequence[Event]) -> None:
+        self._made.change(changes)
         # A report compares what was desired before its transaction.
         for event in changes:
             if event.tree == "status/orders":

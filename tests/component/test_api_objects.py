@@ -163,8 +163,9 @@ async def test_a_field_that_nobody_knows_is_refused(api: Api) -> None:
 async def test_fields_without_effect_answer_with_a_warning(api: Api) -> None:
     answer = await api.jobs.Create(a_job("render", region="eu", spread="order", work=5))
     assert [warning.field for warning in answer.warnings] == ["work"]
-    policy = scalepolicies_pb2.ScalePolicy(name="grow", min=1, max=3)
-    assert (await api.scalepolicies.Create(policy)).warnings
+    policy = scalepolicies_pb2.ScalePolicy(name="grow", provider="local", metric="queue", threshold=5, max=3)
+    policy.template.capacity["cpu"] = 2
+    assert not (await api.scalepolicies.Create(policy)).warnings
     target = targets_pb2.Target(name="here", driver="process", max_fulfilments=3, cordoned=True)
     assert not (await api.targets.Create(target)).warnings
 

@@ -19,8 +19,10 @@ from controlplane.store.transaction import (
     get,
     lease_is,
     mod_is,
+    nothing_below,
     present,
     put,
+    unchanged_below,
 )
 
 A, B, LEADER = "/controlplane/a", "/controlplane/b", "/controlplane/election/1"
@@ -53,6 +55,19 @@ async def test_presence_absence_revision_and_lease_are_compared(store: Store) ->
         assert (await store.commit(Item((compare,)))).succeeded
     for compare in fails:
         assert not (await store.commit(Item((compare,)))).succeeded
+
+
+async def test_all_that_is_below_a_prefix_is_compared_at_once(store: Store) -> None:
+    first = (await store.commit(Item(then=(put("/p/a", b"1"), put("/q", b"1"))))).revision
+    second = (await store.commit(Item(then=(put("/p/b", b"1"),)))).revision
+    holds = [nothing_below("/n/"), nothing_below("/p/a/"), unchanged_below("/p/", second), unchanged_below("/n/", 0)]
+    fails = [nothing_below("/p/"), unchanged_below("/p/", first)]
+    for compare in holds:
+        assert (await store.commit(Item((compare,)))).succeeded
+    for compare in fails:
+        assert not (await store.commit(Item((compare,)))).succeeded
+    await store.commit(Item(then=(delete("/p/a"), delete("/p/b"))))
+    assert (await store.commit(Item((nothing_below("/p/"),)))).succeeded
 
 
 async def test_items_of_a_group_have_their_own_fates(store: Store) -> None:

@@ -18,7 +18,6 @@ from controlplane.model.order import OrderRequest
 from controlplane.model.packet import Packet, PacketJob
 from controlplane.model.resource import Resource
 from controlplane.model.rule import Effect, Rule
-from controlplane.model.scalepolicy import ScalePolicy
 from controlplane.model.settings import Quota, Settings, Weights
 from controlplane.model.target import Target, Window
 
@@ -203,9 +202,6 @@ BAD: list[tuple[Named, type[Refused], str]] = [
     (a_rule("true &&\n  nobody == 1", forbid=True), Invalid, "when"),
     (a_rule("target.name == 'here'", priority=5), Invalid, "when"),
     (a_rule("job.name == 'render'", require=True), Invalid, "when"),
-    (ScalePolicy(name="s", min=3, max=2), Invalid, "max"),
-    (ScalePolicy(name="s", step=0), Invalid, "step"),
-    (ScalePolicy(name="s", threshold=math.inf), Invalid, "threshold"),
 ]
 
 
@@ -244,7 +240,6 @@ GOOD: list[Named] = [
     with_window(to="08:00"),
     a_rule(prefer=-30),
     a_rule(priority=10),
-    ScalePolicy(name="s", min=0, max=0, cool_down=0),
 ]
 
 

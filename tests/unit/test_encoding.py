@@ -42,6 +42,14 @@ def test_every_compare_reads_as_what_it_was_made_for(key: str, number: int) -> N
         (transaction.absent(key), kind(result=kind.EQUAL, target=kind.CREATE, key=name, create_revision=0)),
         (transaction.present(key), kind(result=kind.GREATER, target=kind.CREATE, key=name, create_revision=0)),
         (transaction.mod_is(key, number), kind(result=kind.EQUAL, target=kind.MOD, key=name, mod_revision=number)),
+        (
+            transaction.nothing_below(f"{key}/"),
+            kind(result=kind.EQUAL, target=kind.CREATE, key=name + b"/", create_revision=0, range_end=name + b"0"),
+        ),
+        (
+            transaction.unchanged_below(f"{key}/", number - 1),
+            kind(result=kind.LESS, target=kind.MOD, key=name + b"/", mod_revision=number, range_end=name + b"0"),
+        ),
         (transaction.lease_is(key, number), kind(result=kind.EQUAL, target=kind.LEASE, key=name, lease=number)),
     ):
         assert kind.FromString(raw) == meant

@@ -2,28 +2,142 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
-from controlplane.model.errors import Invalid
-from controlplane.model.scalepolicy import ScalePolicy
+from controlplane.model.errors import Invalid, LimitExceeded
+from controlplane.model.quantity import Number
+from controlplane.model.scalepolicy import PROVIDERS, Metric, ScalePolicy, TargetSize, TargetTemplate, WorkSelector
 
+MAX_TARGETS = 1000
+MAX_SIZES = 32
+MAX_URL = 2048
+# Its targets are called <name>-<number>, and a name has at most 63 characters.
+MAX_NAME = 56
+MAX_STEP = 40
 _MOST = 2**60
+_THRESHOLDS: Mapping[str, tuple[Number, Number]] = {
+    Metric.QUEUE: (0, _MOST),
+    Metric.WAIT: (0, _MOST),
+    Metric.UTILISATION: (1, 99),
+}
+_LOCAL_DRIVERS = ("process", "simulated")
 
 
 def admit(policy: ScalePolicy, _known: Catalogue, path: str = "") -> ScalePolicy:
-    for value, field in ((policy.provider, "provider"), (policy.template, "template"), (policy.metric, "metric")):
-        fields.line(value, at(path, field))
-    for amount, field, least in (
-        (policy.threshold, "threshold", 0),
-        (policy.min, "min", 0),
-        (policy.max, "max", 0),
-        (policy.step, "step", 1),
-        (policy.cool_down, "cool_down", 0),
-        (policy.idle, "idle", 0),
+    """The policy with its defaults: min 0, step 1, a cool-down of 30 s, 5 minutes idle."""
+    if len(policy.name) > MAX_NAME:
+        raise Invalid(
+            at(path, "name"), f"must not be longer than {MAX_NAME} characters: its targets are named after it"
+        )
+    fields.one_of(policy.provider, PROVIDERS, at(path, "provider"))
+    fields.one_of(policy.metric, tuple(Metric), at(path, "metric"))
+    if policy.threshold is None:
+        raise Invalid(at(path, "threshold"), f"must say above how much {policy.metric} a target is added")
+    least, most = _THRESHOLDS[policy.metric]
+    fields.number(policy.threshold, at(path, "threshold"), least=least, most=most)
+    _url(policy, at(path, "url"))
+    serves = _serves(policy.serves, at(path, "serves"))
+    template = _template(policy, at(path, "template"))
+    if serves is not None and serves.region and template.region not in ("", serves.region):
+        raise Invalid(at(path, "template.region"), f"must be {serves.region}, the region of the work that it serves")
+    sizes = _sizes(policy.sizes, at(path, "sizes"))
+    return replace(_numbers(policy, path), serves=serves, template=template, sizes=sizes)
+
+
+def _numbers(policy: ScalePolicy, path: str) -> ScalePolicy:
+    given = replace(
+        policy,
+        min=0 if policy.min is None else policy.min,
+        step=1 if policy.step is None else policy.step,
+        cool_down=30 if policy.cool_down is None else policy.cool_down,
+        idle=300 if policy.idle is None else policy.idle,
+    )
+    if given.max is None:
+        raise Invalid(at(path, "max"), "must say how many targets it makes at most")
+    for amount, field, least, most in (
+        (given.min, "min", 0, MAX_TARGETS),
+        (given.max, "max", 1, MAX_TARGETS),
+        (given.step, "step", 1, MAX_STEP),
+        (given.cool_down, "cool_down", 0, _MOST),
+        (given.idle, "idle", 0, _MOST),
     ):
-        if amount is not None:
-            fields.number(amount, at(path, field), least=least, most=_MOST)
-    if policy.min is not None and policy.max is not None and policy.min > policy.max:
-        raise Invalid(at(path, "max"), f"must not be below min, which is {policy.min}")
-    return policy
+        fields.number(amount or 0, at(path, field), least=least, most=most)
+    if (given.min or 0) > given.max:
+        raise Invalid(at(path, "max"), f"must not be below min, which is {given.min}")
+    return given
+
+
+def _serves(serves: WorkSelector | None, path: str) -> WorkSelector | None:
+    if serves is None:
+        return None
+    if serves.class_:
+        fields.label(serves.class_, at(path, "class"))
+    if serves.region:
+        fields.label(serves.region, at(path, "region"))
+    fields.labels(serves.labels, at(path, "labels"))
+    return serves
+
+
+def _template(policy: ScalePolicy, path: str) -> TargetTemplate:
+    template = policy.template or TargetTemplate()
+    template = replace(template, driver=template.driver or "process")
+    fields.one_of(template.driver, fields.DRIVERS, at(path, "driver"))
+    if policy.provider == "local" and template.driver not in _LOCAL_DRIVERS:
+        raise Invalid(at(path, "driver"), f"must be one of {', '.join(_LOCAL_DRIVERS)} for the provider local")
+    if template.region:
+        fields.label(template.region, at(path, "region"))
+    fields.labels(template.labels, at(path, "labels"))
+    if policy.sizes:
+        if template.capacity:
+            raise Invalid(at(path, "capacity"), "must be left out when sizes say how large a target is")
+        return template
+    return replace(template, capacity=_capacity(template.capacity, at(path, "capacity")))
+
+
+def _sizes(sizes: Sequence[TargetSize], path: str) -> tuple[TargetSize, ...]:
+    if len(sizes) > MAX_SIZES:
+        raise LimitExceeded(f"{path}: must not hold more than {MAX_SIZES} sizes", field=path)
+    checked: list[TargetSize] = []
+    for position, size in enumerate(sizes):
+        here = f"{path}[{position}].capacity"
+        capacity = _capacity(size.capacity, here)
+        before = checked[-1].capacity if checked else {}
+        if checked and set(capacity) != set(before):
+            raise Invalid(here, f"must name the same quantities as the size before it: {', '.join(sorted(before))}")
+        if capacity == before or any(capacity[name] < amount for name, amount in before.items()):
+            raise Invalid(here, "must be larger than the size before it")
+        checked.append(TargetSize(capacity=capacity))
+    return tuple(checked)
+
+
+def _capacity(capacity: Mapping[str, Number], path: str) -> dict[str, Number]:
+    if not capacity:
+        raise Invalid(path, "must say how large a target is")
+    checked = fields.quantities(capacity, path)
+    for name, amount in checked.items():
+        fields.positive(amount, at(path, name))
+    return checked
+
+
+def _url(policy: ScalePolicy, path: str) -> None:
+    """Kept in clear, so nothing secret may be in it: requests are signed with a secret that replicas keep."""
+    if policy.provider != "webhook":
+        if policy.url:
+            raise Invalid(path, f"belongs to the provider webhook only, not to {policy.provider}")
+        return
+    fields.line(policy.url, path, most=MAX_URL)
+    try:
+        parts = urlsplit(policy.url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound:
+        raise Invalid(path, f"must be an http or https URL for the provider webhook, not {policy.url!r}")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise Invalid(path, "must hold no user, password or fragment")

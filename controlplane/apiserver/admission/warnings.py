@@ -12,7 +12,6 @@ from controlplane.apiserver.admission.fields import at
 from controlplane.model.job import Job
 from controlplane.model.order import OrderRequest
 from controlplane.model.packet import Packet
-from controlplane.model.scalepolicy import ScalePolicy
 from controlplane.model.target import Target
 
 NO_EFFECT = "is stored, but has no effect yet"
@@ -29,7 +28,6 @@ _SAME_AS_UNSET: Mapping[str, tuple[Any, ...]] = {
     "orchestration": ("push",),
     "work": (0,),
 }
-_WHOLE_OBJECTS = (ScalePolicy,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +38,6 @@ class Warning:
 
 def of(item: msgspec.Struct, path: str = "") -> list[Warning]:
     """Warnings for the object and, for a packet, for the jobs written into it."""
-    if isinstance(item, _WHOLE_OBJECTS):
-        return [Warning(at(path, "kind"), f"a {type(item).__name__} {NO_EFFECT}")]
     found = []
     for name in WITHOUT_EFFECT.get(type(item), ()):
         value = getattr(item, name)

@@ -1,4 +1,4 @@
-"""Jobs, packets, resources, rules, scale policies: shown as stored. Targets: joined with status and live record."""
+"""Jobs, packets, resources, rules: shown as stored. Targets and scale policies: joined with what became of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from controlplane.apiserver.views.view import Filter, sorted_after
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model.object import Named
+from controlplane.model.scalepolicy import REMOVE, Made, MadePhase, ScalePolicy, Scaling
 from controlplane.model.target import Live, Target, TargetStatus
 from controlplane.store.keys import LIVE
 from controlplane.wire import convert
-from controlplane.wire.v1 import targets_pb2
+from controlplane.wire.v1 import scalepolicies_pb2, targets_pb2
 
 
 class NamedView:
@@ -52,6 +53,44 @@ class NamedView:
         message: Any = self._message()
         message.name = key
         return message
+
+
+class ScalePolicyView(NamedView):
+    """Joined with what scaling did and the targets that it made."""
+
+    def __init__(self) -> None:
+        super().__init__(ScalePolicy, scalepolicies_pb2.ScalePolicy)
+
+    def touched(self, delta: Delta, wanted: Filter) -> str | None:
+        if delta.tree == "status/made":
+            entry = delta.new or delta.old
+            made = entry.sound(Made) if entry is not None else None
+            name = made.policy if made is not None else ""
+        else:
+            name = delta.parts[0] if delta.tree in (self.tree, "status/scaling") else ""
+        return name if name and wanted.name in ("", name) else None
+
+    def read(self, snapshot: Snapshot, key: str) -> tuple[Any, int] | None:
+        found = super().read(snapshot, key)
+        if found is None:
+            return None
+        message, revision = found
+        status = message.status
+        status.SetInParent()
+        entry = snapshot.get("status/scaling", key)
+        scaling = entry.sound(Scaling) if entry is not None else None
+        if entry is not None and scaling is not None:
+            convert.fill(scaling, status)
+            revision = max(revision, entry.revision)
+        for one in sorted(snapshot.all("status/made"), key=lambda entry: (len(entry.parts[0]), entry.parts[0])):
+            made = one.sound(Made)
+            if made is None or made.policy != key:
+                continue
+            convert.fill(made, status.made.add())
+            status.targets += made.want != REMOVE
+            status.up += made.want != REMOVE and made.phase in (MadePhase.UP, MadePhase.RESIZING)
+            revision = max(revision, one.revision)
+        return message, revision
 
 
 class TargetView(NamedView):

@@ -7,6 +7,7 @@ import msgspec
 from controlplane.cli.up import processes
 from controlplane.cli.up.layout import Layout
 from controlplane.cli.up.processes import Process
+from controlplane.providers.local import made_here
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ def parts(layout: Layout) -> dict[str, Process]:
 
 
 def stop(layout: Layout, *, commands: bool) -> int:
-    """Stops joblets, then commands if asked, then replicas, then etcd; how many processes that were.
+    """Stops joblets, made ones too, then commands if asked, then replicas, then etcd; how many processes that were.
 
     Joblets go first, so that nobody reports the death of a command as its end.
     """
@@ -43,8 +44,12 @@ def stop(layout: Layout, *, commands: bool) -> int:
     replicas = [process for name, process in alive.items() if name.startswith("replica-")]
     etcd = [process for name, process in alive.items() if name == "etcd"]
     joblets = [process for process in alive.values() if process not in replicas and process not in etcd]
-    processes.stop(joblets)
+    made = list(made_here(layout.joblets).values())
+    processes.stop([*joblets, *made])
     stopped = processes.stop_commands(layout.joblets) if commands else 0
     processes.stop(replicas)
+    # A leader that missed one may have started it again.
+    late = list(made_here(layout.joblets).values())
+    processes.stop(late)
     processes.stop(etcd)
-    return len(alive) + stopped
+    return len(alive) + len(made) + len(late) + stopped

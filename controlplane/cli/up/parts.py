@@ -55,8 +55,12 @@ class Plan:
 def plan(layout: Layout, binary: str, *, replicas: int, targets: int) -> Plan:
     ports = Ports()
     client, peer = f"http://{ports.address(ETCD)}", f"http://{ports.address(ETCD_PEER)}"
-    servers = tuple(_replica(number, client, ports) for number in range(1, replicas + 1))
-    endpoints = ",".join(part.grpc for part in servers)
+    addresses = [(ports.address(GRPC + number), ports.address(HTTP + number)) for number in range(replicas)]
+    endpoints = ",".join(grpc for grpc, _ in addresses)
+    made = ("--local-targets", str(layout.joblets), "--local-endpoints", endpoints)
+    servers = tuple(
+        _replica(f"replica-{number}", client, grpc, http, made) for number, (grpc, http) in enumerate(addresses, 1)
+    )
     workers = tuple(_joblet(layout, number, endpoints) for number in range(1, targets + 1))
     return Plan(client, _etcd(layout, binary, client, peer), servers, workers)
 
@@ -82,11 +86,9 @@ def _etcd(layout: Layout, binary: str, client: str, peer: str) -> Part:
     return Part("etcd", "etcd", (binary, *(f"--{name}={value}" for name, value in flags.items())))
 
 
-def _replica(number: int, etcd: str, ports: Ports) -> Part:
-    name = f"replica-{number}"
-    grpc, http = ports.address(GRPC + number - 1), ports.address(HTTP + number - 1)
+def _replica(name: str, etcd: str, grpc: str, http: str, made: tuple[str, ...]) -> Part:
     argv = (*_COMMAND, "replica", "--etcd", etcd, "--id", name, "--grpc", grpc, "--http", http,
-            "--etcd-quota", str(QUOTA_BYTES))  # fmt: skip
+            "--etcd-quota", str(QUOTA_BYTES), *made)  # fmt: skip
     return Part(name, "replica", argv, grpc=grpc, http=http)
 
 

@@ -25,25 +25,57 @@ _sym_db = _symbol_database.Default()
 from controlplane.wire.v1 import common_pb2 as controlplane_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#controlplane/v1/scalepolicies.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"\xbf\x03\n\x0bScalePolicy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x38\n\x06labels\x18\x03 \x03(\x0b\x32(.controlplane.v1.ScalePolicy.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x10\n\x08provider\x18\n \x01(\t\x12\x10\n\x08template\x18\x0b \x01(\t\x12\x0e\n\x06metric\x18\x0c \x01(\t\x12\x16\n\tthreshold\x18\r \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03min\x18\x0e \x01(\x05H\x01\x88\x01\x01\x12\x10\n\x03max\x18\x0f \x01(\x05H\x02\x88\x01\x01\x12\x11\n\x04step\x18\x10 \x01(\x05H\x03\x88\x01\x01\x12\x16\n\tcool_down\x18\x11 \x01(\x01H\x04\x88\x01\x01\x12\x11\n\x04idle\x18\x12 \x01(\x01H\x05\x88\x01\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0c\n\n_thresholdB\x06\n\x04_minB\x06\n\x04_maxB\x07\n\x05_stepB\x0c\n\n_cool_downB\x07\n\x05_idle\"\x7f\n\x13ScalePolicyResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12*\n\x04item\x18\x02 \x01(\x0b\x32\x1c.controlplane.v1.ScalePolicy\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"s\n\x19ListScalePoliciesResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12+\n\x05items\x18\x02 \x03(\x0b\x32\x1c.controlplane.v1.ScalePolicy\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"`\n\x10ScalePolicyEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12,\n\x06object\x18\x03 \x01(\x0b\x32\x1c.controlplane.v1.ScalePolicy2\xd7\x03\n\rScalePolicies\x12L\n\x06\x43reate\x12\x1c.controlplane.v1.ScalePolicy\x1a$.controlplane.v1.ScalePolicyResponse\x12@\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x1c.controlplane.v1.ScalePolicy\x12P\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a*.controlplane.v1.ListScalePoliciesResponse\x12L\n\x06Update\x12\x1c.controlplane.v1.ScalePolicy\x1a$.controlplane.v1.ScalePolicyResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12K\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a!.controlplane.v1.ScalePolicyEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#controlplane/v1/scalepolicies.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"\x97\x01\n\x0cWorkSelector\x12\r\n\x05\x63lass\x18\x01 \x01(\t\x12\x39\n\x06labels\x18\x02 \x03(\x0b\x32).controlplane.v1.WorkSelector.LabelsEntry\x12\x0e\n\x06region\x18\x03 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8e\x02\n\x0eTargetTemplate\x12\x0e\n\x06\x64river\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12;\n\x06labels\x18\x03 \x03(\x0b\x32+.controlplane.v1.TargetTemplate.LabelsEntry\x12?\n\x08\x63\x61pacity\x18\x04 \x03(\x0b\x32-.controlplane.v1.TargetTemplate.CapacityEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"z\n\nTargetSize\x12;\n\x08\x63\x61pacity\x18\x01 \x03(\x0b\x32).controlplane.v1.TargetSize.CapacityEntry\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xd7\x01\n\nMadeTarget\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x10\n\x08provider\x18\x02 \x01(\t\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0c\n\x04want\x18\x04 \x01(\t\x12;\n\x08\x63\x61pacity\x18\x05 \x03(\x0b\x32).controlplane.v1.MadeTarget.CapacityEntry\x12\r\n\x05since\x18\x06 \x01(\t\x12\r\n\x05\x65rror\x18\x07 \x01(\t\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"W\n\x0bScalingStep\x12\n\n\x02\x61t\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12\x0e\n\x06target\x18\x03 \x01(\t\x12\x0f\n\x07targets\x18\x04 \x01(\x05\x12\x0b\n\x03why\x18\x05 \x01(\t\"\x96\x01\n\rScalingStatus\x12\x0f\n\x07targets\x18\x01 \x01(\x05\x12\n\n\x02up\x18\x02 \x01(\x05\x12\r\n\x05\x61\x63ted\x18\x03 \x01(\t\x12)\n\x04made\x18\x04 \x03(\x0b\x32\x1b.controlplane.v1.MadeTarget\x12.\n\x08timeline\x18\x05 \x03(\x0b\x32\x1c.controlplane.v1.ScalingStep\"\xfe\x04\n\x0bScalePolicy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x38\n\x06labels\x18\x03 \x03(\x0b\x32(.controlplane.v1.ScalePolicy.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x10\n\x08provider\x18\n \x01(\t\x12\x0e\n\x06metric\x18\x0c \x01(\t\x12\x16\n\tthreshold\x18\r \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03min\x18\x0e \x01(\x05H\x01\x88\x01\x01\x12\x10\n\x03max\x18\x0f \x01(\x05H\x02\x88\x01\x01\x12\x11\n\x04step\x18\x10 \x01(\x05H\x03\x88\x01\x01\x12\x16\n\tcool_down\x18\x11 \x01(\x01H\x04\x88\x01\x01\x12\x11\n\x04idle\x18\x12 \x01(\x01H\x05\x88\x01\x01\x12\x31\n\x08template\x18\x14 \x01(\x0b\x32\x1f.controlplane.v1.TargetTemplate\x12-\n\x06serves\x18\x15 \x01(\x0b\x32\x1d.controlplane.v1.WorkSelector\x12\x0b\n\x03url\x18\x16 \x01(\t\x12*\n\x05sizes\x18\x17 \x03(\x0b\x32\x1b.controlplane.v1.TargetSize\x12.\n\x06status\x18\x1e \x01(\x0b\x32\x1e.controlplane.v1.ScalingStatus\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0c\n\n_thresholdB\x06\n\x04_minB\x06\n\x04_maxB\x07\n\x05_stepB\x0c\n\n_cool_downB\x07\n\x05_idleJ\x04\x08\x0b\x10\x0c\"\x7f\n\x13ScalePolicyResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12*\n\x04item\x18\x02 \x01(\x0b\x32\x1c.controlplane.v1.ScalePolicy\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"s\n\x19ListScalePoliciesResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12+\n\x05items\x18\x02 \x03(\x0b\x32\x1c.controlplane.v1.ScalePolicy\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"`\n\x10ScalePolicyEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12,\n\x06object\x18\x03 \x01(\x0b\x32\x1c.controlplane.v1.ScalePolicy2\xd7\x03\n\rScalePolicies\x12L\n\x06\x43reate\x12\x1c.controlplane.v1.ScalePolicy\x1a$.controlplane.v1.ScalePolicyResponse\x12@\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x1c.controlplane.v1.ScalePolicy\x12P\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a*.controlplane.v1.ListScalePoliciesResponse\x12L\n\x06Update\x12\x1c.controlplane.v1.ScalePolicy\x1a$.controlplane.v1.ScalePolicyResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12K\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a!.controlplane.v1.ScalePolicyEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'controlplane.wire.v1.scalepolicies_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_WORKSELECTOR_LABELSENTRY']._loaded_options = None
+  _globals['_WORKSELECTOR_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_TARGETTEMPLATE_LABELSENTRY']._loaded_options = None
+  _globals['_TARGETTEMPLATE_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_TARGETTEMPLATE_CAPACITYENTRY']._loaded_options = None
+  _globals['_TARGETTEMPLATE_CAPACITYENTRY']._serialized_options = b'8\001'
+  _globals['_TARGETSIZE_CAPACITYENTRY']._loaded_options = None
+  _globals['_TARGETSIZE_CAPACITYENTRY']._serialized_options = b'8\001'
+  _globals['_MADETARGET_CAPACITYENTRY']._loaded_options = None
+  _globals['_MADETARGET_CAPACITYENTRY']._serialized_options = b'8\001'
   _globals['_SCALEPOLICY_LABELSENTRY']._loaded_options = None
   _globals['_SCALEPOLICY_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_SCALEPOLICY']._serialized_start=87
-  _globals['_SCALEPOLICY']._serialized_end=534
-  _globals['_SCALEPOLICY_LABELSENTRY']._serialized_start=427
-  _globals['_SCALEPOLICY_LABELSENTRY']._serialized_end=472
-  _globals['_SCALEPOLICYRESPONSE']._serialized_start=536
-  _globals['_SCALEPOLICYRESPONSE']._serialized_end=663
-  _globals['_LISTSCALEPOLICIESRESPONSE']._serialized_start=665
-  _globals['_LISTSCALEPOLICIESRESPONSE']._serialized_end=780
-  _globals['_SCALEPOLICYEVENT']._serialized_start=782
-  _globals['_SCALEPOLICYEVENT']._serialized_end=878
-  _globals['_SCALEPOLICIES']._serialized_start=881
-  _globals['_SCALEPOLICIES']._serialized_end=1352
+  _globals['_WORKSELECTOR']._serialized_start=87
+  _globals['_WORKSELECTOR']._serialized_end=238
+  _globals['_WORKSELECTOR_LABELSENTRY']._serialized_start=193
+  _globals['_WORKSELECTOR_LABELSENTRY']._serialized_end=238
+  _globals['_TARGETTEMPLATE']._serialized_start=241
+  _globals['_TARGETTEMPLATE']._serialized_end=511
+  _globals['_TARGETTEMPLATE_LABELSENTRY']._serialized_start=193
+  _globals['_TARGETTEMPLATE_LABELSENTRY']._serialized_end=238
+  _globals['_TARGETTEMPLATE_CAPACITYENTRY']._serialized_start=464
+  _globals['_TARGETTEMPLATE_CAPACITYENTRY']._serialized_end=511
+  _globals['_TARGETSIZE']._serialized_start=513
+  _globals['_TARGETSIZE']._serialized_end=635
+  _globals['_TARGETSIZE_CAPACITYENTRY']._serialized_start=464
+  _globals['_TARGETSIZE_CAPACITYENTRY']._serialized_end=511
+  _globals['_MADETARGET']._serialized_start=638
+  _globals['_MADETARGET']._serialized_end=853
+  _globals['_MADETARGET_CAPACITYENTRY']._serialized_start=464
+  _globals['_MADETARGET_CAPACITYENTRY']._serialized_end=511
+  _globals['_SCALINGSTEP']._serialized_start=855
+  _globals['_SCALINGSTEP']._serialized_end=942
+  _globals['_SCALINGSTATUS']._serialized_start=945
+  _globals['_SCALINGSTATUS']._serialized_end=1095
+  _globals['_SCALEPOLICY']._serialized_start=1098
+  _globals['_SCALEPOLICY']._serialized_end=1736
+  _globals['_SCALEPOLICY_LABELSENTRY']._serialized_start=193
+  _globals['_SCALEPOLICY_LABELSENTRY']._serialized_end=238
+  _globals['_SCALEPOLICYRESPONSE']._serialized_start=1738
+  _globals['_SCALEPOLICYRESPONSE']._serialized_end=1865
+  _globals['_LISTSCALEPOLICIESRESPONSE']._serialized_start=1867
+  _globals['_LISTSCALEPOLICIESRESPONSE']._serialized_end=1982
+  _globals['_SCALEPOLICYEVENT']._serialized_start=1984
+  _globals['_SCALEPOLICYEVENT']._serialized_end=2080
+  _globals['_SCALEPOLICIES']._serialized_start=2083
+  _globals['_SCALEPOLICIES']._serialized_end=2554
 # @@protoc_insertion_point(module_scope)

@@ -20,6 +20,293 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class WorkSelector(_message.Message):
+    """The work that a policy serves: what is not said matches all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CLASS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        region: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class", b"class", "labels", b"labels", "region", b"region"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkSelector: _TypeAlias = WorkSelector  # noqa: Y015
+
+@_typing.final
+class TargetTemplate(_message.Message):
+    """What the targets are that a policy makes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class CapacityEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    DRIVER_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    driver: _builtins.str
+    region: _builtins.str
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        driver: _builtins.str = ...,
+        region: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        capacity: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "driver", b"driver", "labels", b"labels", "region", b"region"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TargetTemplate: _TypeAlias = TargetTemplate  # noqa: Y015
+
+@_typing.final
+class TargetSize(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CapacityEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        capacity: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TargetSize: _TypeAlias = TargetSize  # noqa: Y015
+
+@_typing.final
+class MadeTarget(_message.Message):
+    """A target that the policy made, or is about to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CapacityEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    WANT_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    provider: _builtins.str
+    phase: _builtins.str
+    want: _builtins.str
+    since: _builtins.str
+    error: _builtins.str
+    @_builtins.property
+    def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        provider: _builtins.str = ...,
+        phase: _builtins.str = ...,
+        want: _builtins.str = ...,
+        capacity: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        since: _builtins.str = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "error", b"error", "phase", b"phase", "provider", b"provider", "since", b"since", "target", b"target", "want", b"want"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MadeTarget: _TypeAlias = MadeTarget  # noqa: Y015
+
+@_typing.final
+class ScalingStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    at: _builtins.str
+    action: _builtins.str
+    target: _builtins.str
+    targets: _builtins.int
+    why: _builtins.str
+    def __init__(
+        self,
+        *,
+        at: _builtins.str = ...,
+        action: _builtins.str = ...,
+        target: _builtins.str = ...,
+        targets: _builtins.int = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "at", b"at", "target", b"target", "targets", b"targets", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalingStep: _TypeAlias = ScalingStep  # noqa: Y015
+
+@_typing.final
+class ScalingStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGETS_FIELD_NUMBER: _builtins.int
+    UP_FIELD_NUMBER: _builtins.int
+    ACTED_FIELD_NUMBER: _builtins.int
+    MADE_FIELD_NUMBER: _builtins.int
+    TIMELINE_FIELD_NUMBER: _builtins.int
+    targets: _builtins.int
+    """wanted"""
+    up: _builtins.int
+    """of those, with a joblet"""
+    acted: _builtins.str
+    """when it last scaled; it cools down from then on"""
+    @_builtins.property
+    def made(self) -> _containers.RepeatedCompositeFieldContainer[Global___MadeTarget]: ...
+    @_builtins.property
+    def timeline(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScalingStep]:
+        """the newest last"""
+
+    def __init__(
+        self,
+        *,
+        targets: _builtins.int = ...,
+        up: _builtins.int = ...,
+        acted: _builtins.str = ...,
+        made: _abc.Iterable[Global___MadeTarget] | None = ...,
+        timeline: _abc.Iterable[Global___ScalingStep] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acted", b"acted", "made", b"made", "targets", b"targets", "timeline", b"timeline", "up", b"up"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalingStatus: _TypeAlias = ScalingStatus  # noqa: Y015
+
+@_typing.final
 class ScalePolicy(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -51,7 +338,6 @@ class ScalePolicy(_message.Message):
     CREATED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     PROVIDER_FIELD_NUMBER: _builtins.int
-    TEMPLATE_FIELD_NUMBER: _builtins.int
     METRIC_FIELD_NUMBER: _builtins.int
     THRESHOLD_FIELD_NUMBER: _builtins.int
     MIN_FIELD_NUMBER: _builtins.int
@@ -59,6 +345,11 @@ class ScalePolicy(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     COOL_DOWN_FIELD_NUMBER: _builtins.int
     IDLE_FIELD_NUMBER: _builtins.int
+    TEMPLATE_FIELD_NUMBER: _builtins.int
+    SERVES_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.str
     owner: _builtins.str
@@ -68,7 +359,6 @@ class ScalePolicy(_message.Message):
     revision: _builtins.int
     """of the stored object; in an update: the one that was read, 0 for whatever is there"""
     provider: _builtins.str
-    template: _builtins.str
     metric: _builtins.str
     threshold: _builtins.float
     min: _builtins.int
@@ -76,8 +366,19 @@ class ScalePolicy(_message.Message):
     step: _builtins.int
     cool_down: _builtins.float
     idle: _builtins.float
+    url: _builtins.str
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def template(self) -> Global___TargetTemplate: ...
+    @_builtins.property
+    def serves(self) -> Global___WorkSelector: ...
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TargetSize]: ...
+    @_builtins.property
+    def status(self) -> Global___ScalingStatus:
+        """written by the system"""
+
     def __init__(
         self,
         *,
@@ -89,7 +390,6 @@ class ScalePolicy(_message.Message):
         created: _builtins.str = ...,
         revision: _builtins.int = ...,
         provider: _builtins.str = ...,
-        template: _builtins.str = ...,
         metric: _builtins.str = ...,
         threshold: _builtins.float | None = ...,
         min: _builtins.int | None = ...,
@@ -97,10 +397,15 @@ class ScalePolicy(_message.Message):
         step: _builtins.int | None = ...,
         cool_down: _builtins.float | None = ...,
         idle: _builtins.float | None = ...,
+        template: Global___TargetTemplate | None = ...,
+        serves: Global___WorkSelector | None = ...,
+        url: _builtins.str = ...,
+        sizes: _abc.Iterable[Global___TargetSize] | None = ...,
+        status: Global___ScalingStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down", "_idle", b"_idle", "_max", b"_max", "_min", b"_min", "_step", b"_step", "_threshold", b"_threshold", "cool_down", b"cool_down", "idle", b"idle", "max", b"max", "min", b"min", "step", b"step", "threshold", b"threshold"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down", "_idle", b"_idle", "_max", b"_max", "_min", b"_min", "_step", b"_step", "_threshold", b"_threshold", "cool_down", b"cool_down", "idle", b"idle", "max", b"max", "min", b"min", "serves", b"serves", "status", b"status", "step", b"step", "template", b"template", "threshold", b"threshold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down", "_idle", b"_idle", "_max", b"_max", "_min", b"_min", "_step", b"_step", "_threshold", b"_threshold", "cool_down", b"cool_down", "created", b"created", "creator", b"creator", "id", b"id", "idle", b"idle", "labels", b"labels", "max", b"max", "metric", b"metric", "min", b"min", "name", b"name", "owner", b"owner", "provider", b"provider", "revision", b"revision", "step", b"step", "template", b"template", "threshold", b"threshold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down", "_idle", b"_idle", "_max", b"_max", "_min", b"_min", "_step", b"_step", "_threshold", b"_threshold", "cool_down", b"cool_down", "created", b"created", "creator", b"creator", "id", b"id", "idle", b"idle", "labels", b"labels", "max", b"max", "metric", b"metric", "min", b"min", "name", b"name", "owner", b"owner", "provider", b"provider", "revision", b"revision", "serves", b"serves", "sizes", b"sizes", "status", b"status", "step", b"step", "template", b"template", "threshold", b"threshold", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cool_down: _TypeAlias = _typing.Literal["cool_down"]  # noqa: Y015
     _WhichOneofArgType__cool_down: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down"]  # noqa: Y015

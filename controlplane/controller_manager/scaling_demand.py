@@ -1,0 +1,96 @@
+"""Demand: what waits that a policy serves and that its targets would take, and for how long.
+
+Follows the ledgers; a change costs what it costs to look at the orders that it touched, at the next time somebody asks.
+How long an order has waited is counted on the leader's own monotonic clock from when it was seen waiting: a new
+leader counts anew, which is late but never early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from controlplane.cache.ledgers import Ledgers
+from controlplane.engine.backlog import Backlog
+from controlplane.engine.floor import Floor
+from controlplane.engine.signature import Signature, signature_of
+from controlplane.engine.world import Lookout, facts_of
+from controlplane.model import times
+from controlplane.model.scalepolicy import ScalePolicy, TargetTemplate, WorkSelector
+from controlplane.model.target import Target
+
+_EPSILON = 1e-9
+
+
+class Taker:
+    """Which work counts for a policy: what it serves, if a target of its largest size would take it."""
+
+    def __init__(self, policy: ScalePolicy) -> None:
+        template = policy.template or TargetTemplate()
+        self._serves = policy.serves or WorkSelector()
+        self._capacity = policy.steps()[-1]
+        target = Target(driver=template.driver, region=template.region, labels=template.labels)
+        self._floor = Floor((facts_of(target, None, self._capacity),))
+
+    def takes(self, signature: Signature) -> bool:
+        kind = signature.kind
+        serves = self._serves
+        if serves.class_ not in ("", kind.class_) or serves.region not in ("", signature.region):
+            return False
+        if serves.labels.items() - dict(kind.labels).items():
+            return False
+        if any(amount > self._capacity.get(name, 0) + _EPSILON for name, amount in signature.needs):
+            return False
+        return bool(len(self._floor.static(signature).rows))
+
+
+class Demand:
+    def __init__(self, ledgers: Ledgers) -> None:
+        self._ledgers = ledgers
+        self._lookout = Lookout(ledgers)
+        self._backlog = Backlog(ledgers)
+        self._touched: set[str] = set(ledgers.orders)
+        # In the order in which they were seen waiting; and those whose time has not come.
+        self._since: dict[str, float] = {}
+        self._later: set[str] = set()
+
+    def touch(self, orders: Iterable[str]) -> None:
+        self._touched.update(orders)
+
+    def look(self, wall: datetime, monotonic: float) -> None:
+        """Catches up with what was touched."""
+        touched, self._touched = self._touched, set()
+        self._backlog.update(touched, wall, self._lookout.book(self._ledgers.cache.snapshot))
+        later, self._later = self._later, set()
+        moment = times.show(wall)
+        for order in sorted(touched | later):
+            ledger = self._ledgers.orders.get(order)
+            wants = ledger is not None and ledger.wants_room()
+            if ledger is not None and wants and any(ledger.ready(job, moment) > 0 for job in ledger.jobs):
+                self._since.setdefault(order, monotonic)
+                continue
+            self._since.pop(order, None)
+            if wants:
+                self._later.add(order)
+
+    def waiting(self, taker: Taker) -> int:
+        """How many tasks wait to be placed; of a gang, all of it or nothing."""
+        return sum(
+            queue.tasks
+            for queue in self._backlog.queues()
+            if all(taker.takes(part) for part in (queue.parts or (queue.signature,)))
+        )
+
+    def waited_seconds(self, taker: Taker, monotonic: float) -> float:
+        """Since when the order that has waited longest has had tasks waiting."""
+        for order, since in self._since.items():
+            ledger = self._ledgers.orders.get(order)
+            for resolved in ledger.resolved.jobs if ledger is not None else ():
+                name = resolved.job.name
+                if ledger is not None and ledger.pending_of(name) and taker.takes(signature_of(ledger, resolved.job)):
+                    return monotonic - since
+        return 0.0
+
+    def next_time(self) -> str | None:
+        """When more waits by time alone."""
+        return self._backlog.next_time()

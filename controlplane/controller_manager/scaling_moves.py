@@ -1,0 +1,87 @@
+"""Moves: which placements that have not started go to a target that has just come up.
+
+Asked once for each newcomer, a moment after it came: what nobody reported as starting by then waits in its target's
+line. It moves where the newcomer takes it, by all that a cycle asks, and is less full with it than the other one is
+without it moving. It is stopped there with the reason `Moved`, which is tried again, and the cycles do the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from controlplane.cache.ledgers import Ledgers
+from controlplane.engine.room import Room
+from controlplane.engine.signature import Signature, signature_of
+from controlplane.engine.world import World
+from controlplane.model.fulfilment import Fulfilment
+from controlplane.model.quantity import Number
+
+REASON = "Moved"
+MOST = 100
+_MOST_LOOKED_AT = 10 * MOST
+
+
+@dataclass(frozen=True, slots=True)
+class Unstarted:
+    """A placement of which no joblet has reported anything."""
+
+    fulfilment: Fulfilment
+    revision: int
+    signature: Signature
+
+
+def unstarted(ledgers: Ledgers, world: World) -> list[Unstarted]:
+    """A bounded number of them; only targets with more placements than reports are looked into."""
+    return list(islice(_unstarted(ledgers, world), _MOST_LOOKED_AT))
+
+
+def _unstarted(ledgers: Ledgers, world: World) -> Iterator[Unstarted]:
+    snapshot = ledgers.cache.snapshot
+    for row in world.targets:
+        if len(row.live) < snapshot.count("inventory", row.name):
+            continue
+        for identity, fulfilment in sorted(row.live.items()):
+            ledger = ledgers.orders.get(fulfilment.order)
+            place = snapshot.get("desired", row.name, identity)
+            seen = snapshot.get("inventory", row.name, identity)
+            if ledger is None or place is None or seen is not None or fulfilment.want == "stop":
+                continue
+            jobs = {task.job for task in fulfilment.tasks}
+            job = next((found.job for found in ledger.resolved.jobs if jobs == {found.job.name}), None)
+            # What depends on where the others of its order are stays with them.
+            together = ledger.resolved.gang or (job is not None and job.spread == "order")
+            if job is not None and not together and not ledger.order.cancel:
+                facts = world.book.facts(ledger.order, job)
+                yield Unstarted(fulfilment, place.revision, signature_of(ledger, job, facts))
+
+
+def choose(world: World, newcomer: str, candidates: Sequence[Unstarted]) -> list[Unstarted]:
+    """Those that move, at most so many."""
+    room = Room(world)
+    row = world.floor.row(newcomer)
+    if row is None:
+        return []
+    free = {target.name: dict(target.free) for target in world.targets}
+    capacity = {target.name: target.capacity for target in world.targets}
+    chosen: list[Unstarted] = []
+    for one in candidates:
+        source = one.fulfilment.target
+        if len(chosen) == MOST or source == newcomer or row not in room.open_rows(one.signature)[0]:
+            continue
+        needs = dict(one.signature.needs)
+        if _load(capacity[newcomer], free[newcomer], needs) >= _load(capacity[source], free[source], {}):
+            continue
+        for name, amount in needs.items():
+            free[newcomer][name] = free[newcomer].get(name, 0) - amount
+            free[source][name] = free[source].get(name, 0) + amount
+        room.take_one(one.signature, row)
+        chosen.append(one)
+    return chosen
+
+
+def _load(capacity: Mapping[str, Number], free: Mapping[str, Number], more: Mapping[str, Number]) -> float:
+    """How full it is with so much more on it, of the fullest quantity; 1 is full."""
+    parts = ((amount - free.get(name, 0) + more.get(name, 0)) / amount for name, amount in capacity.items() if amount)
+    return max(parts, default=1.0)

@@ -1,0 +1,112 @@
+"""The provider `webhook`: targets are made by whoever answers a URL, asked over HTTP.
+
+A request is a POST of JSON: `action` (create, resize, remove), the target and what it is to be. `Idempotency-Key` names
+it: a server that gets the same key again answers as it did and does nothing. That is why a request whose answer did
+not come is sent again, a few times with growing pauses. `Controlplane-Signature` is `sha256=` and the HMAC of
+`<Controlplane-Timestamp>.<body>` with the secret, in hex.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+
+from controlplane.aio.clock import Clock
+from controlplane.model import times
+from controlplane.model.errors import OutcomeUnknown, Refused, Unavailable
+from controlplane.model.scalepolicy import Made
+
+_GONE = (404, 410)
+_BUSY = (408, 409, 425, 429)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """For how long an answer is awaited, how often it is asked for, and the first pause; each one after is doubled."""
+
+    answer_seconds: float = 10.0
+    tries: int = 3
+    pause_seconds: float = 0.5
+
+
+class WebhookProvider:
+    def __init__(self, secret: bytes, clock: Clock, patience: Patience | None = None) -> None:
+        self._secret = secret
+        self._clock = clock
+        self._patience = patience or Patience()
+
+    async def create(self, made: Made) -> None:
+        await self._ask("create", made)
+
+    async def resize(self, made: Made) -> None:
+        await self._ask("resize", made)
+
+    async def remove(self, made: Made) -> None:
+        """What is not there any more is removed."""
+        await self._ask("remove", made, fine=_GONE)
+
+    async def _ask(self, action: str, made: Made, fine: tuple[int, ...] = ()) -> None:
+        body = body_of(action, made)
+        patience = self._patience
+        timeout = aiohttp.ClientTimeout(total=patience.answer_seconds)
+        failure: Exception = Unavailable("nobody was asked")
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            for attempt in range(patience.tries):
+                if attempt:
+                    await self._clock.sleep(patience.pause_seconds * 2 ** (attempt - 1))
+                try:
+                    await self._post(session, made, body, fine)
+                    return
+                except (Unavailable, OutcomeUnknown) as error:
+                    failure = error
+        raise failure
+
+    async def _post(self, session: aiohttp.ClientSession, made: Made, body: bytes, fine: tuple[int, ...]) -> None:
+        headers = self._headers(made, body)
+        try:
+            async with session.post(made.url, data=body, headers=headers, allow_redirects=False) as answer:
+                status = answer.status
+        except TimeoutError:
+            raise OutcomeUnknown(f"no answer within {self._patience.answer_seconds:g} s") from None
+        except aiohttp.ClientConnectorError:
+            raise Unavailable("nobody is there") from None
+        except aiohttp.ClientError as error:
+            raise OutcomeUnknown(f"the connection broke ({type(error).__name__})") from None
+        if status in fine or 200 <= status < 300:
+            return
+        if status in _BUSY or status >= 500:
+            raise Unavailable(f"it answered {status}")
+        raise Refused(f"it answered {status}")
+
+    def _headers(self, made: Made, body: bytes) -> dict[str, str]:
+        stamp = times.show(self._clock.wall())
+        return {
+            "Content-Type": "application/json",
+            "Idempotency-Key": made.request,
+            "Controlplane-Timestamp": stamp,
+            "Controlplane-Signature": signature(self._secret, stamp, body),
+        }
+
+
+def body_of(action: str, made: Made) -> bytes:
+    template = made.template
+    return msgspec.json.encode(
+        {
+            "action": action,
+            "request": made.request,
+            "policy": made.policy,
+            "target": made.target,
+            "driver": template.driver,
+            "region": template.region,
+            "labels": template.labels,
+            "capacity": made.capacity,
+        }
+    )
+
+
+def signature(secret: bytes, stamp: str, body: bytes) -> str:
+    return "sha256=" + hmac.new(secret, f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()

@@ -1,0 +1,38 @@
+"""The settings of a replica about making targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controlplane.model.errors import Invalid
+from controlplane.settings import ReplicaSettings
+
+ETCD = ("http://127.0.0.1:1",)
+
+
+def test_a_webhook_secret_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "secret"
+    file.write_text("between us\n")
+    monkeypatch.setenv("HOOK", "among us")
+    assert ReplicaSettings(etcd=ETCD).read_webhook_secret() == b""
+    assert ReplicaSettings(etcd=ETCD, webhook_secret=f"file:{file}").read_webhook_secret() == b"between us"
+    assert ReplicaSettings(etcd=ETCD, webhook_secret="env:HOOK").read_webhook_secret() == b"among us"
+
+
+@pytest.mark.parametrize("secret", ["file:/nowhere/at/all", "env:NOBODY_SET_THIS", "env:EMPTY"])
+def test_a_webhook_secret_that_is_not_there_is_refused(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMPTY", "")
+    with pytest.raises(Invalid, match="webhook_secret"):
+        ReplicaSettings(etcd=ETCD, webhook_secret=secret).read_webhook_secret()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("webhook_secret", "hunter2"), ("webhook_secret", "file:"), ("local_endpoints", "127.0.0.1:1,nowhere")],
+)
+def test_bad_settings_are_refused_by_name(field: str, value: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        ReplicaSettings(etcd=ETCD, **{field: value})  # type: ignore[arg-type]
+    assert caught.value.field == field
