@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controlplane.cli import change, drill, explain, get, leading, plan, replay, shell, submitting, verify
+from controlplane.cli import change, drill, explain, get, leading, plan, replay, shell, submitting, targeting, verify
 
-GROUPS = (submitting, get, explain, plan, change, leading, verify, replay, drill)
+GROUPS = (submitting, get, explain, plan, change, targeting, leading, verify, replay, drill)
 
 
 def main() -> None:

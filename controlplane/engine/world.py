@@ -142,8 +142,8 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
     phase = status.phase if status is not None else "Provisioning"
     return TargetRow(
         facts=facts_of(target, live, capacity),
-        ready=phase == "Ready" and live is not None and not target.cordoned and not target.drain,
-        phase=phase,
+        ready=phase == "Ready" and live is not None and not (target.cordoned or target.drain or live.leftovers),
+        phase=_shown(phase, target, live),
         capacity=capacity,
         free={name: whole(round(amount - ledger.used.get(name, 0), 9)) for name, amount in capacity.items()},
         slots=None if target.max_fulfilments is None else target.max_fulfilments - len(ledger.fulfilments),
@@ -152,6 +152,15 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
         live=ledger.fulfilments,
         failures=ledger.failures,
     )
+
+
+def _shown(phase: str, target: Target, live: Live | None) -> str:
+    """The phase with what follows from wishes that the leader has not answered yet."""
+    if phase != "Ready":
+        return phase
+    if live is None:
+        return "Suspect"
+    return "Draining" if target.drain else "Cordoned" if target.cordoned else phase
 
 
 def facts_of(target: Target, live: Live | None, capacity: Mapping[str, Number]) -> TargetFacts:

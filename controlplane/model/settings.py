@@ -37,7 +37,9 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     it. kill_grace: how long a holder of a unique resource may take to die once unconfirmed. cycle_budget: the most
     tasks that one cycle places. placement: `balance` takes the emptiest target first, `pack` the fullest that fits.
     quotas: by owner, `*` for everyone who is not named. reservations: for how many groups that do not fit yet a cycle
-    keeps room free. failure_memory: how long a failed attempt counts against its target.
+    keeps room free. failure_memory: how long a failed attempt counts against its target. target_suspect: how long after
+    its joblet's session ended a target is called Suspect; it gets nothing new from the first moment. drain_timeout: how
+    long what runs on a drained target may take, where the drain itself does not say.
     """
 
     default_requests: dict[str, Number] = field(default_factory=lambda: {"cpu": 1})
@@ -52,6 +54,8 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     quotas: dict[str, Quota] = {}
     reservations: int = 8
     failure_memory: Number = 600
+    target_suspect: Number = 0
+    drain_timeout: Number = 300
 
 
 DEFAULT = Settings()

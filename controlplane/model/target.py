@@ -24,9 +24,16 @@ class Target(Named, tag="Target", frozen=True, kw_only=True):
     kubeconfig_secret: str = ""
     cordoned: bool = False
     drain: bool = False
+    drain_timeout: Number | None = None
 
 
 class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
+    """`since` is when the phase began, `drain_since` when the wish to drain was first seen, by whichever leader.
+
+    `stop_within` is what the last session was promised: a leader that never saw it must know for how long holders of
+    unique resources may outlive it.
+    """
+
     target: str
     epoch: int
     phase: str
@@ -34,13 +41,17 @@ class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
     since: str = ""
     used: dict[str, Number] = {}
     free: dict[str, Number] = {}
+    drain_since: str = ""
+    stop_within: Number = 0
 
 
 class Live(Object, tag="Live", frozen=True, kw_only=True):
     """A joblet's session. The key's lease is the session; `secret_digest` lets the same joblet come back at once.
 
     `lease_seconds` and `stop_within` are what the joblet was promised: holders of unique resources are dead at most
-    `stop_within` after the key is gone, whatever the settings say by then.
+    `stop_within` after the key is gone, whatever the settings say by then. `leftovers` is how many attempts may still
+    live there that are no longer desired: as many as live there at all until the joblet has compared them with the
+    full list.
     """
 
     target: str
@@ -54,3 +65,4 @@ class Live(Object, tag="Live", frozen=True, kw_only=True):
     lease_seconds: Number = 0
     stop_within: Number = 0
     since: str = ""
+    leftovers: int = 0

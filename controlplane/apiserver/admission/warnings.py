@@ -22,7 +22,7 @@ WITHOUT_EFFECT: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     Job: ("failure_policies", "work", "min_chunk", "max_chunks"),
     Packet: ("pack",),
     OrderRequest: ("orchestration", "failure_policies"),
-    Target: ("kubeconfig_secret", "drain"),
+    Target: ("kubeconfig_secret",),
 }
 # What these hold is what would happen without them.
 _SAME_AS_UNSET: Mapping[str, tuple[Any, ...]] = {

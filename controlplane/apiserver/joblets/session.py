@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +17,7 @@ import structlog
 
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.cache.settings import settings_of
-from controlplane.model import quantity, times
+from controlplane.model import quantity, silence, times
 from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, NotFound, Unavailable
 from controlplane.model.settings import Settings
 from controlplane.model.target import Live
@@ -32,8 +31,6 @@ REACH_SECONDS = 1.0
 _TRIES = 5
 _MAX_TEXT = 256
 _MAX_QUANTITIES = 64
-# etcd grants no shorter lease, and a holder must not count on less than it gets.
-_MIN_LEASE_SECONDS = 2
 
 
 @dataclass(frozen=True)
@@ -184,7 +181,7 @@ def digest(secret: str) -> str:
 
 def promised(settings: Settings) -> tuple[int, quantity.Number]:
     """(seconds that the lease lasts, seconds that holders may outlive it)."""
-    return max(math.floor(settings.joblet_lease), _MIN_LEASE_SECONDS), settings.kill_grace
+    return silence.lease_seconds(settings), settings.kill_grace
 
 
 def _capacity(hello: joblets_pb2.Hello) -> dict[str, quantity.Number]:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontrolplane/v1/joblets.proto\x12\x0f\x63ontrolplane.v1\"\x86\x02\n\x05Hello\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06\x64river\x18\x02 \x01(\t\x12\x10\n\x08instance\x18\x03 \x01(\t\x12\x17\n\x0finstance_secret\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x36\n\x08\x63\x61pacity\x18\x06 \x03(\x0b\x32$.controlplane.v1.Hello.CapacityEntry\x12\x0f\n\x07session\x18\x07 \x01(\t\x12\x18\n\x10highest_revision\x18\x08 \x01(\x03\x12\r\n\x05owner\x18\t \x01(\t\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x7f\n\tHeartbeat\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x34\n\x05stats\x18\x02 \x03(\x0b\x32%.controlplane.v1.Heartbeat.StatsEntry\x1a,\n\nStatsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"1\n\x06Report\x12\x10\n\x08observed\x18\x01 \x01(\x0c\x12\x15\n\rbase_revision\x18\x02 \x01(\x03\"\x9f\x01\n\rJobletMessage\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.controlplane.v1.HelloH\x00\x12/\n\theartbeat\x18\x02 \x01(\x0b\x32\x1a.controlplane.v1.HeartbeatH\x00\x12)\n\x06report\x18\x03 \x01(\x0b\x32\x17.controlplane.v1.ReportH\x00\x42\t\n\x07message\"\x8b\x01\n\x07Welcome\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\x03 \x01(\x01\x12\x1a\n\x12kill_grace_seconds\x18\x04 \x01(\x01\x12\x10\n\x08revision\x18\x05 \x01(\x03\x12\x0f\n\x07replica\x18\x06 \x01(\t\"[\n\x06\x41ssign\x12\x12\n\nfulfilment\x18\x01 \x01(\x0c\x12\x19\n\x11observed_revision\x18\x02 \x01(\x03\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x10\n\x08observed\x18\x04 \x01(\x0c\"(\n\x08Withdraw\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\"\x1a\n\x06Synced\x12\x10\n\x08revision\x18\x01 \x01(\x03\"\x1e\n\x0cHeartbeatAck\x12\x0e\n\x06number\x18\x01 \x01(\x03\"\x83\x01\n\tReportAck\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06report\x18\x02 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x19\n\x11observed_revision\x18\x05 \x01(\x03\x12\x0e\n\x06stored\x18\x06 \x01(\x0c\x12\x10\n\x08revision\x18\x07 \x01(\x03\"\xb7\x02\n\x0eReplicaMessage\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.controlplane.v1.WelcomeH\x00\x12)\n\x06\x61ssign\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.AssignH\x00\x12-\n\x08withdraw\x18\x03 \x01(\x0b\x32\x19.controlplane.v1.WithdrawH\x00\x12)\n\x06synced\x18\x04 \x01(\x0b\x32\x17.controlplane.v1.SyncedH\x00\x12\x36\n\rheartbeat_ack\x18\x05 \x01(\x0b\x32\x1d.controlplane.v1.HeartbeatAckH\x00\x12\x30\n\nreport_ack\x18\x06 \x01(\x0b\x32\x1a.controlplane.v1.ReportAckH\x00\x42\t\n\x07message\"?\n\x0bJobletBatch\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.controlplane.v1.JobletMessage\"A\n\x0cReplicaBatch\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.controlplane.v1.ReplicaMessage2U\n\x07Joblets\x12J\n\x07\x43onnect\x12\x1c.controlplane.v1.JobletBatch\x1a\x1d.controlplane.v1.ReplicaBatch(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontrolplane/v1/joblets.proto\x12\x0f\x63ontrolplane.v1\"\x99\x02\n\x05Hello\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06\x64river\x18\x02 \x01(\t\x12\x10\n\x08instance\x18\x03 \x01(\t\x12\x17\n\x0finstance_secret\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x36\n\x08\x63\x61pacity\x18\x06 \x03(\x0b\x32$.controlplane.v1.Hello.CapacityEntry\x12\x0f\n\x07session\x18\x07 \x01(\t\x12\x18\n\x10highest_revision\x18\x08 \x01(\x03\x12\r\n\x05owner\x18\t \x01(\t\x12\x11\n\tleftovers\x18\x14 \x01(\x05\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xa5\x01\n\tHeartbeat\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x34\n\x05stats\x18\x02 \x03(\x0b\x32%.controlplane.v1.Heartbeat.StatsEntry\x12\x16\n\tleftovers\x18\x14 \x01(\x05H\x00\x88\x01\x01\x1a,\n\nStatsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0c\n\n_leftovers\"1\n\x06Report\x12\x10\n\x08observed\x18\x01 \x01(\x0c\x12\x15\n\rbase_revision\x18\x02 \x01(\x03\"\x9f\x01\n\rJobletMessage\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.controlplane.v1.HelloH\x00\x12/\n\theartbeat\x18\x02 \x01(\x0b\x32\x1a.controlplane.v1.HeartbeatH\x00\x12)\n\x06report\x18\x03 \x01(\x0b\x32\x17.controlplane.v1.ReportH\x00\x42\t\n\x07message\"\x8b\x01\n\x07Welcome\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\x03 \x01(\x01\x12\x1a\n\x12kill_grace_seconds\x18\x04 \x01(\x01\x12\x10\n\x08revision\x18\x05 \x01(\x03\x12\x0f\n\x07replica\x18\x06 \x01(\t\"[\n\x06\x41ssign\x12\x12\n\nfulfilment\x18\x01 \x01(\x0c\x12\x19\n\x11observed_revision\x18\x02 \x01(\x03\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x10\n\x08observed\x18\x04 \x01(\x0c\"(\n\x08Withdraw\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\"\x1a\n\x06Synced\x12\x10\n\x08revision\x18\x01 \x01(\x03\"\x1e\n\x0cHeartbeatAck\x12\x0e\n\x06number\x18\x01 \x01(\x03\"\x83\x01\n\tReportAck\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06report\x18\x02 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x19\n\x11observed_revision\x18\x05 \x01(\x03\x12\x0e\n\x06stored\x18\x06 \x01(\x0c\x12\x10\n\x08revision\x18\x07 \x01(\x03\"\xb7\x02\n\x0eReplicaMessage\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.controlplane.v1.WelcomeH\x00\x12)\n\x06\x61ssign\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.AssignH\x00\x12-\n\x08withdraw\x18\x03 \x01(\x0b\x32\x19.controlplane.v1.WithdrawH\x00\x12)\n\x06synced\x18\x04 \x01(\x0b\x32\x17.controlplane.v1.SyncedH\x00\x12\x36\n\rheartbeat_ack\x18\x05 \x01(\x0b\x32\x1d.controlplane.v1.HeartbeatAckH\x00\x12\x30\n\nreport_ack\x18\x06 \x01(\x0b\x32\x1a.controlplane.v1.ReportAckH\x00\x42\t\n\x07message\"?\n\x0bJobletBatch\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.controlplane.v1.JobletMessage\"A\n\x0cReplicaBatch\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.controlplane.v1.ReplicaMessage2U\n\x07Joblets\x12J\n\x07\x43onnect\x12\x1c.controlplane.v1.JobletBatch\x1a\x1d.controlplane.v1.ReplicaBatch(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,35 +36,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEARTBEAT_STATSENTRY']._loaded_options = None
   _globals['_HEARTBEAT_STATSENTRY']._serialized_options = b'8\001'
   _globals['_HELLO']._serialized_start=51
-  _globals['_HELLO']._serialized_end=313
-  _globals['_HELLO_CAPACITYENTRY']._serialized_start=266
-  _globals['_HELLO_CAPACITYENTRY']._serialized_end=313
-  _globals['_HEARTBEAT']._serialized_start=315
-  _globals['_HEARTBEAT']._serialized_end=442
-  _globals['_HEARTBEAT_STATSENTRY']._serialized_start=398
-  _globals['_HEARTBEAT_STATSENTRY']._serialized_end=442
-  _globals['_REPORT']._serialized_start=444
-  _globals['_REPORT']._serialized_end=493
-  _globals['_JOBLETMESSAGE']._serialized_start=496
-  _globals['_JOBLETMESSAGE']._serialized_end=655
-  _globals['_WELCOME']._serialized_start=658
-  _globals['_WELCOME']._serialized_end=797
-  _globals['_ASSIGN']._serialized_start=799
-  _globals['_ASSIGN']._serialized_end=890
-  _globals['_WITHDRAW']._serialized_start=892
-  _globals['_WITHDRAW']._serialized_end=932
-  _globals['_SYNCED']._serialized_start=934
-  _globals['_SYNCED']._serialized_end=960
-  _globals['_HEARTBEATACK']._serialized_start=962
-  _globals['_HEARTBEATACK']._serialized_end=992
-  _globals['_REPORTACK']._serialized_start=995
-  _globals['_REPORTACK']._serialized_end=1126
-  _globals['_REPLICAMESSAGE']._serialized_start=1129
-  _globals['_REPLICAMESSAGE']._serialized_end=1440
-  _globals['_JOBLETBATCH']._serialized_start=1442
-  _globals['_JOBLETBATCH']._serialized_end=1505
-  _globals['_REPLICABATCH']._serialized_start=1507
-  _globals['_REPLICABATCH']._serialized_end=1572
-  _globals['_JOBLETS']._serialized_start=1574
-  _globals['_JOBLETS']._serialized_end=1659
+  _globals['_HELLO']._serialized_end=332
+  _globals['_HELLO_CAPACITYENTRY']._serialized_start=285
+  _globals['_HELLO_CAPACITYENTRY']._serialized_end=332
+  _globals['_HEARTBEAT']._serialized_start=335
+  _globals['_HEARTBEAT']._serialized_end=500
+  _globals['_HEARTBEAT_STATSENTRY']._serialized_start=442
+  _globals['_HEARTBEAT_STATSENTRY']._serialized_end=486
+  _globals['_REPORT']._serialized_start=502
+  _globals['_REPORT']._serialized_end=551
+  _globals['_JOBLETMESSAGE']._serialized_start=554
+  _globals['_JOBLETMESSAGE']._serialized_end=713
+  _globals['_WELCOME']._serialized_start=716
+  _globals['_WELCOME']._serialized_end=855
+  _globals['_ASSIGN']._serialized_start=857
+  _globals['_ASSIGN']._serialized_end=948
+  _globals['_WITHDRAW']._serialized_start=950
+  _globals['_WITHDRAW']._serialized_end=990
+  _globals['_SYNCED']._serialized_start=992
+  _globals['_SYNCED']._serialized_end=1018
+  _globals['_HEARTBEATACK']._serialized_start=1020
+  _globals['_HEARTBEATACK']._serialized_end=1050
+  _globals['_REPORTACK']._serialized_start=1053
+  _globals['_REPORTACK']._serialized_end=1184
+  _globals['_REPLICAMESSAGE']._serialized_start=1187
+  _globals['_REPLICAMESSAGE']._serialized_end=1498
+  _globals['_JOBLETBATCH']._serialized_start=1500
+  _globals['_JOBLETBATCH']._serialized_end=1563
+  _globals['_REPLICABATCH']._serialized_start=1565
+  _globals['_REPLICABATCH']._serialized_end=1630
+  _globals['_JOBLETS']._serialized_start=1632
+  _globals['_JOBLETS']._serialized_end=1717
 # @@protoc_insertion_point(module_scope)
