@@ -34,3 +34,6 @@ class Driver(Protocol):
         """Whether another one that is still alive here holds one of its unique resources."""
 
     def running(self) -> int: ...
+
+    def dying(self) -> int:
+        """How many dropped attempts still live; `notice` tells of the end of each."""

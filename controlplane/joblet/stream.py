@@ -19,6 +19,7 @@ from controlplane.joblet.home import Home
 from controlplane.joblet.links import Links
 from controlplane.joblet.outbox import Outbox
 from controlplane.joblet.worker import Worker
+from controlplane.model import silence
 from controlplane.model.errors import AlreadyExists, NotFound, Refused, StaleAttempt
 from controlplane.wire import errors
 from controlplane.wire.v1 import common_pb2, joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
@@ -39,13 +40,17 @@ class Stream:
         self._place = zlib.crc32(hello.target.encode())
         self._created = False
         self._welcomed = False
+        self._removed = False
         self._session = ""
         self._highest_revision = 0
         self._beat_number = 0
         self._talk: Talk | None = None
 
     async def run(self) -> None:
-        """Goes from replica to replica until cancelled; one round without success is followed by a pause."""
+        """Goes from replica to replica until cancelled; one round without success is followed by a pause.
+
+        Once its target was deleted it asks nobody any more.
+        """
         endpoints = self._links.endpoints
         failures = 0
         while True:
@@ -53,11 +58,19 @@ class Stream:
             began = self._clock.monotonic()
             welcomed = await self._visit(endpoint)
             lived = welcomed and self._clock.monotonic() - began >= LIVED_SECONDS
+            if self._removed:
+                await self._rest()
             failures = 0 if lived else failures + 1
             self._place += 1
             if failures >= len(endpoints):
                 most = min(BACK_OFF_SECONDS, 0.05 * 2 ** min(10, failures - len(endpoints)))
                 await self._clock.sleep(most * random.uniform(0.5, 1.0))
+
+    async def _rest(self) -> None:
+        """Made again is a target only by who starts its joblet anew."""
+        log.warning("the target was deleted, the joblet rests until it is started anew", target=self._hello.target)
+        self._worker.retire()
+        await asyncio.Event().wait()
 
     async def _visit(self, endpoint: str) -> bool:
         channel = self._links.channel(endpoint, zlib.crc32(self._hello.target.encode()))
@@ -104,6 +117,7 @@ class Stream:
         hello = joblets_pb2.Hello()
         hello.CopyFrom(self._hello)
         hello.session, hello.highest_revision = self._session, self._highest_revision
+        hello.leftovers = self._worker.all_alive()
         async with asyncio.timeout(WELCOME_SECONDS) as patience:
             await talk.call.write(joblets_pb2.JobletBatch(messages=[joblets_pb2.JobletMessage(hello=hello)]))
             while True:
@@ -119,8 +133,8 @@ class Stream:
         reason = errors.from_rpc(error)
         if isinstance(reason, StaleAttempt):
             self._session = ""
-        elif isinstance(reason, NotFound) and not self._welcomed:
-            self._created = False
+        elif isinstance(reason, NotFound):
+            self._created, self._removed = self._welcomed, self._welcomed
         if isinstance(reason, AlreadyExists):
             log.warning("another joblet holds the target", target=self._hello.target, endpoint=endpoint)
         elif isinstance(reason, Refused):
@@ -158,7 +172,7 @@ class Stream:
         self._session = welcome.session
         talk.be_welcome(welcome)
         log.info("connected", target=self._hello.target, replica=welcome.replica, session=welcome.session)
-        self._worker.connected(welcome.session, talk.outbox.report, self._renew)
+        self._worker.connected(welcome.session, talk.outbox.report, self._renew, lambda: self._beat(talk))
         self._beat(talk)
 
     def _renew(self) -> None:
@@ -176,7 +190,9 @@ class Stream:
             return
         self._beat_number += 1
         talk.beats[self._beat_number] = now
-        talk.outbox.beat(self._beat_number, self._worker.stats())
+        talk.outbox.beat(self._beat_number, self._worker.stats(), self._worker.leftovers())
+        if talk.next_beat is not None:
+            talk.next_beat.cancel()
         talk.next_beat = asyncio.get_running_loop().call_later(talk.heartbeat_seconds, self._beat, talk)
 
     def _confirm(self, number: int, talk: Talk) -> None:
@@ -213,7 +229,10 @@ class Talk:
 
     @property
     def heartbeat_seconds(self) -> float:
-        return self.welcome.heartbeat_seconds if self.welcome is not None else 1.0
+        """Often enough for the lease, whatever the replica says."""
+        if self.welcome is None:
+            return 1.0
+        return silence.beat_seconds(self.welcome.heartbeat_seconds, self.welcome.lease_seconds)
 
     @property
     def silence_seconds(self) -> float:

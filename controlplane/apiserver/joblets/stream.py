@@ -15,6 +15,7 @@ import structlog
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.joblets import report as rules
 from controlplane.apiserver.joblets.intake import Intake, Prepared, Told
+from controlplane.apiserver.joblets.leftovers import Leftovers
 from controlplane.apiserver.joblets.messages import Answer, Confirmed
 from controlplane.apiserver.joblets.outbox import Outbox
 from controlplane.apiserver.joblets.session import Session
@@ -37,6 +38,7 @@ class Stream:
         self._outbox = Outbox(session.target, deps.cache)
         self.stats: dict[str, float] = {}
         self._intake = Intake(deps, session)
+        self._leftovers = Leftovers(deps, session)
         self._ending: asyncio.Future[ControlPlaneError] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered = 0
@@ -81,7 +83,7 @@ class Stream:
             revision=self._deps.cache.revision,
             replica=self._deps.replica_id,
         )
-        async for batch in self._outbox.batches(welcome):
+        async for batch in self._outbox.batches(welcome, self.session.revision):
             await send(batch)
 
     async def _read(self, first: joblets_pb2.JobletBatch, rest: AsyncIterator[joblets_pb2.JobletBatch]) -> None:
@@ -152,6 +154,8 @@ class Stream:
         self._beat = heartbeat.number
         if len(heartbeat.stats) <= _MAX_STATS:
             self.stats = dict(heartbeat.stats)
+        if heartbeat.HasField("leftovers") and self._leftovers.hear(heartbeat.leftovers):
+            self._spawn(self._leftovers.store())
         if not self._renewing:
             self._renewing = True
             self._spawn(self._renew())

@@ -87,6 +87,9 @@ class ProcessDriver:
     def running(self) -> int:
         return sum(attempt.alive for attempts in self._attempts.values() for attempt in attempts.values())
 
+    def dying(self) -> int:
+        return sum(attempt.alive for attempt in self._dying)
+
     def blocks(self, fulfilment: Fulfilment) -> bool:
         holds = set(fulfilment.holds)
         desired = (
