@@ -21,10 +21,11 @@ from controlplane.cache.snapshot import Snapshot
 from controlplane.model import times
 from controlplane.model.errors import AlreadyExists, Broken, Conflict, IllegalTransition, NotFound
 from controlplane.model.job import Job
+from controlplane.model.lifecycle import TargetPhase
 from controlplane.model.object import Named
 from controlplane.model.packet import Packet
 from controlplane.model.resource import Resource
-from controlplane.model.target import Target
+from controlplane.model.target import Target, TargetStatus
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item, Value
 
@@ -125,8 +126,8 @@ def same_revision(there: Value, revision: int, item: Named) -> None:
 
 def not_needed(kind: type[Named], name: str, snapshot: Snapshot) -> None:
     """IllegalTransition while something that exists would be left without it. Orders carry copies and need nothing."""
-    if kind is Target and snapshot.count("desired", name):
-        raise IllegalTransition(f"name: target {name!r} still has fulfilments on it; drain it first", field="name")
+    if kind is Target:
+        _not_working(name, snapshot)
     if kind in (Job, Resource):
         for entry in snapshot.all("config/packets"):
             packet = entry.sound(Packet)
@@ -137,6 +138,16 @@ def not_needed(kind: type[Named], name: str, snapshot: Snapshot) -> None:
             job = entry.sound(Job)
             if job is not None and name in job.resources:
                 raise IllegalTransition(f"name: job {job.name!r} needs {name!r}", field="name")
+
+
+def _not_working(name: str, snapshot: Snapshot) -> None:
+    """What a lost target had is given to others anyhow; what is placed at this moment the leader evicts."""
+    count = snapshot.count("desired", name)
+    entry = snapshot.get("status/targets", name)
+    status = entry.sound(TargetStatus) if entry is not None else None
+    if count and (status is None or status.phase != TargetPhase.FAILED):
+        rule = f"target {name!r} still has {count} fulfilments; drain it first: cpctl drain {name}"
+        raise IllegalTransition(f"name: {rule}", field="name")
 
 
 def _packet_needs(packet: Packet, kind: type[Named], name: str) -> bool:

@@ -14,11 +14,12 @@ from controlplane.cli import (
     shell,
     status,
     submitting,
+    targeting,
     top,
     verify,
 )
 
-GROUPS = (submitting, get, top, explain, plan, change, leading, status, verify, replay, drill, backup)
+GROUPS = (submitting, get, top, explain, plan, change, targeting, leading, status, verify, replay, drill, backup)
 
 
 def main() -> None:

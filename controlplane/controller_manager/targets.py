@@ -1,35 +1,36 @@
-"""Targets: Ready while their joblet's session lives, Suspect when it ended, Failed after the grace time.
+"""Targets: records their phases, and gives work to others that cannot stay.
 
-On Failed, the work of the target is given back: every unfinished attempt there ends as TargetLost. The grace time is
-counted on the leader's own monotonic clock from when it saw the session gone; a new leader counts anew, which is late
-but never early. It is not below the time within which holders of unique resources are dead (settings are checked
-for that), so claims go with the attempts.
+The grace time is counted on the leader's own monotonic clock from when it saw the session gone; a new leader counts
+anew, which is late but never early. It is not below the time within which holders of unique resources are dead, so
+claims go with the attempts. The phase goes first: work leaves a target only when it is on record why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
+
+from msgspec.structs import replace
 
 from controlplane.aio.clock import Clock
-from controlplane.cache.ledger import LiveFulfilment
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.cache.settings import settings_of
-from controlplane.controller_manager import release
+from controlplane.controller_manager import leaving
+from controlplane.controller_manager.health import Sight, phase_of, reason_of
 from controlplane.controller_manager.runner import Again
 from controlplane.engine.world import row_of
-from controlplane.model import times
+from controlplane.model import silence, times
 from controlplane.model.errors import Conflict
-from controlplane.model.fulfilment import Fulfilment, Observed
 from controlplane.model.lifecycle import TargetPhase
 from controlplane.model.quantity import Number
 from controlplane.model.settings import Settings
 from controlplane.model.target import Live, Target, TargetStatus
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
-from controlplane.store.transaction import Item, delete, mod_is, put
+from controlplane.store.transaction import Compare, Item, delete, mod_is, put
 
 _USED_SECONDS = 1.0
-_LOST_AT_ONCE = 200
+_AT_ONCE = 200
 
 
 class Targets:
@@ -41,63 +42,99 @@ class Targets:
         self._clock = clock
         self._gone_since: dict[str, float] = {}
         self._written: dict[str, float] = {}
-        self._stop_within: dict[str, Number] = {}
 
     def every_key(self) -> Iterable[str]:
         snapshot = self._ledgers.cache.snapshot
         return {*snapshot.names("config/targets"), *snapshot.names("status/targets"), *snapshot.names("desired")}
 
     def concerned(self, touched: Touched) -> Iterable[str]:
-        return touched.targets
+        """New settings may mean new times for all of them."""
+        return self.every_key() if "config" in touched.config else touched.targets
 
     async def reconcile(self, key: str) -> Again | None:
+        began, settings = self._clock.monotonic(), settings_of(self._ledgers.cache.snapshot)
+        sight = self._look(key, settings)
+        made_again = sight.target is not None and sight.phase == TargetPhase.GONE
+        if made_again or (sight.target is None and not sight.placed):
+            self._forget(key)
+            return await self._remove(key, sight)
+        phase = phase_of(sight)
+        again = await self._record(key, sight, phase)
+        if sight.lost and (phase == TargetPhase.FAILED or sight.target is None):
+            return await self._leave(leaving.losses(self._placed(key), epoch=self._writer.epoch, now=self._now()))
+        due = leaving.evicts_in(sight, settings.drain_timeout, self._clock.wall())
+        if due is not None and due <= 0:
+            return await self._leave(leaving.evictions(self._placed(key), epoch=self._writer.epoch))
+        return _soonest(again, due, _next_look(sight, since_look=self._clock.monotonic() - began))
+
+    def _look(self, key: str, settings: Settings) -> Sight:
         snapshot = self._ledgers.cache.snapshot
-        entry = snapshot.get("config/targets", key)
-        target = entry.sound(Target) if entry is not None else None
-        session = snapshot.get("inventory", key, keys.LIVE)
-        live = session is not None
-        left = self._grace_left(key, session.sound(Live) if session is not None else None, settings_of(snapshot))
-        before = self._stored(key)
-        phase = phase_of(target, live=live, grace_left=left, before=before.phase if before else None)
-        again = await self._report(key, target, phase, before)
-        if left <= 0 and not live and (phase == TargetPhase.FAILED or target is None):
-            await self._give_back(key)
-        if not live and left > 0 and (before is not None or self._ledgers.target(key).fulfilments):
-            return Again(after_seconds=left)
-        return again
-
-    def _grace_left(self, key: str, live: Live | None, settings: Settings) -> float:
-        """How long its work stays its own; not less than its joblet was promised for stopping holders."""
-        if live is not None:
-            self._gone_since.pop(key, None)
-            self._stop_within[key] = live.stop_within
-            return float(settings.target_grace)
+        config, session = snapshot.get("config/targets", key), snapshot.get("inventory", key, keys.LIVE)
+        status = snapshot.get("status/targets", key)
+        before = status.sound(TargetStatus) if status is not None else None
         now = self._clock.monotonic()
-        grace = max(settings.target_grace, settings.kill_grace, self._stop_within.get(key, 0))
-        return self._gone_since.setdefault(key, now) + grace - now
+        if session is not None:
+            self._gone_since.pop(key, None)
+        # A session that cannot be read is one: whose it is, etcd knows by its lease.
+        live = (session.sound(Live) or _unread(key)) if session is not None else None
+        return Sight(
+            # One that cannot be read is not deleted: it takes nothing new, and what it has stays.
+            target=(config.sound(Target) or Target(name=key, cordoned=True)) if config is not None else None,
+            live=live,
+            placed=len(self._ledgers.target(key).fulfilments),
+            before=before,
+            silent=0.0 if live is not None else now - self._gone_since.setdefault(key, now),
+            suspect=float(settings.target_suspect),
+            grace=silence.grace_seconds(settings, float(before.stop_within) if before is not None else 0.0),
+        )
 
-    async def _report(
-        self, key: str, target: Target | None, phase: TargetPhase, before: TargetStatus | None
-    ) -> Again | None:
-        place = keys.target_status(key)
-        revision = entry.revision if (entry := self._ledgers.cache.snapshot.get("status/targets", key)) else 0
-        if target is None:
-            if before is not None and not self._ledgers.target(key).fulfilments:
-                await self._write([Item(compares=(mod_is(place, revision),), then=(delete(place),))])
+    async def _record(self, key: str, sight: Sight, phase: TargetPhase) -> Again | None:
+        """Phases at once, room at most once a second; what was deleted keeps the phase that it had."""
+        before, now = sight.before, self._now()
+        if sight.target is None:
             return None
         used, free = self._room(key)
-        if before is not None and (before.phase, before.used, before.free) == (phase, used, free):
+        status = TargetStatus(
+            target=key,
+            epoch=self._writer.epoch,
+            phase=phase,
+            reason=reason_of(sight, phase),
+            since=before.since if before is not None and before.phase == phase else now,
+            used=used,
+            free=free,
+            drain_since=((before.drain_since if before is not None else "") or now) if sight.target.drain else "",
+            stop_within=_promised(sight),
+        )
+        if before is not None and _same(status, before, room=True):
             return None
-        if before is not None and before.phase == phase:
+        if before is not None and _same(status, before, room=False):
             left = self._written.get(key, 0.0) + _USED_SECONDS - self._clock.monotonic()
             if left > 0:
                 return Again(after_seconds=left)
-        now = times.show(self._clock.wall())
-        since = before.since if before is not None and before.phase == phase else now
-        status = TargetStatus(target=key, epoch=self._writer.epoch, phase=phase, since=since, used=used, free=free)
         self._written[key] = self._clock.monotonic()
-        await self._write([Item(compares=(mod_is(place, revision),), then=(put(place, codec.encode(status)),))])
+        place = keys.target_status(key)
+        await self._write([Item(compares=(self._unchanged(key),), then=(put(place, codec.encode(status)),))])
         return None
+
+    async def _remove(self, key: str, sight: Sight) -> Again | None:
+        """Gone, then away: whoever watches hears of both."""
+        if sight.before is None:
+            return None
+        place = keys.target_status(key)
+        if sight.phase == TargetPhase.GONE:
+            await self._write([Item(compares=(self._unchanged(key),), then=(delete(place),))])
+            return None
+        gone = TargetStatus(target=key, epoch=self._writer.epoch, phase=TargetPhase.GONE, since=self._now())
+        await self._write([Item(compares=(self._unchanged(key),), then=(put(place, codec.encode(gone)),))])
+        return Again(after_seconds=0)
+
+    def _forget(self, key: str) -> None:
+        self._gone_since.pop(key, None)
+        self._written.pop(key, None)
+
+    def _unchanged(self, key: str) -> Compare:
+        entry = self._ledgers.cache.snapshot.get("status/targets", key)
+        return mod_is(keys.target_status(key), entry.revision if entry is not None else 0)
 
     def _room(self, key: str) -> tuple[dict[str, Number], dict[str, Number]]:
         row = row_of(key, self._ledgers.cache.snapshot, self._ledgers)
@@ -106,27 +143,13 @@ class Targets:
         free = dict(row.free)
         return {name: row.capacity[name] - amount for name, amount in free.items()}, free
 
-    async def _give_back(self, key: str) -> None:
-        """Ends what the lost target carried, some at a time; asked again until nothing is left."""
-        snapshot = self._ledgers.cache.snapshot
-        now = times.show(self._clock.wall())
-        items: list[Item] = []
-        for entry in snapshot.all("desired", key):
-            fulfilment = entry.sound(Fulfilment)
-            if fulfilment is None:
-                continue
-            seen = snapshot.get("inventory", key, fulfilment.id)
-            live = LiveFulfilment(fulfilment, entry.revision)
-            if seen is not None:
-                live.observed, live.observed_revision = seen.sound(Observed), seen.revision
-            ledger = self._ledgers.orders.get(fulfilment.order)
-            cancelled = ledger is None or ledger.order.cancel
-            epoch = self._writer.epoch
-            lost = release.ended_by_loss(live, "TargetLost", cancelled=cancelled, epoch=epoch, now=now, ledger=ledger)
-            items.append(lost.item)
-            if len(items) == _LOST_AT_ONCE:
-                break
-        await self._write(items)
+    def _placed(self, key: str) -> leaving.Placed:
+        return leaving.placed_on(key, self._ledgers)
+
+    async def _leave(self, items: Iterable[Item]) -> Again | None:
+        """Some at a time; each is heard of as a change of the target, which asks for the rest."""
+        await self._write(list(islice(items, _AT_ONCE)))
+        return None
 
     async def _write(self, items: list[Item]) -> None:
         if not items:
@@ -136,19 +159,35 @@ class Targets:
         if not all(outcome.succeeded for outcome in outcomes):
             raise Conflict("the target moved on meanwhile")
 
-    def _stored(self, key: str) -> TargetStatus | None:
-        entry = self._ledgers.cache.snapshot.get("status/targets", key)
-        return entry.sound(TargetStatus) if entry is not None else None
+    def _now(self) -> str:
+        return times.show(self._clock.wall())
 
 
-def phase_of(target: Target | None, *, live: bool, grace_left: float, before: str | None) -> TargetPhase:
-    """The target's phase. One that never had a joblet is Provisioning; one that lost it is Suspect, then Failed."""
-    if target is None:
-        return TargetPhase.GONE
-    if not live:
-        if before in (None, TargetPhase.PROVISIONING):
-            return TargetPhase.PROVISIONING
-        return TargetPhase.SUSPECT if grace_left > 0 and before != TargetPhase.FAILED else TargetPhase.FAILED
-    if target.cordoned:
-        return TargetPhase.CORDONED
-    return TargetPhase.READY
+def _unread(key: str) -> Live:
+    return Live(target=key, session="", instance="", secret_digest="", driver="")
+
+
+def _promised(sight: Sight) -> Number:
+    """What the session that is there was promised, or the last one that was."""
+    if sight.live is not None and sight.live.session:
+        return sight.live.stop_within
+    return sight.before.stop_within if sight.before is not None else 0
+
+
+def _same(status: TargetStatus, before: TargetStatus, *, room: bool) -> bool:
+    """Whether it says the same; without `room`, of all but what is used and free."""
+    like = replace(status, epoch=before.epoch, since=before.since)
+    return (like if room else replace(like, used=before.used, free=before.free)) == before
+
+
+def _next_look(sight: Sight, *, since_look: float) -> float | None:
+    """When silence alone changes something: it is Suspect, then lost. What was written since the look took time too."""
+    if sight.live is not None or (sight.phase == TargetPhase.PROVISIONING and not sight.placed):
+        return None
+    left = next((time - sight.silent for time in (sight.suspect, sight.grace) if time > sight.silent), None)
+    return max(0.0, left - since_look) if left is not None else None
+
+
+def _soonest(again: Again | None, *seconds: float | None) -> Again | None:
+    times = [after for after in (again.after_seconds if again is not None else None, *seconds) if after is not None]
+    return Again(after_seconds=min(times)) if times else None

@@ -127,8 +127,21 @@ def _required(room: Room, signature: Signature, _: TargetRow, row: int) -> tuple
     return f"is not what rule {_listed(rules)} requires", room.world.book.reads_now
 
 
+_PHASES = {
+    "Provisioning": "it is Provisioning, no joblet has come for it yet",
+    "Ready": "its joblet is still stopping old work",
+    "Suspect": "it is Suspect, its joblet has fallen silent",
+    "Failed": "it is Failed, its joblet is gone or still stops old work",
+    "Cordoned": "it is Cordoned, somebody has to uncordon it",
+    "Draining": "it is Draining, what runs there may end and somebody has to uncordon it",
+    "Drained": "it is Drained, somebody has to uncordon it",
+    "Gone": "it is Gone",
+}
+
+
 def _not_ready(_: Room, __: Signature, target: TargetRow, ___: int) -> tuple[str, bool]:
-    return f"takes no work: it is {target.phase if target.phase != 'Ready' else 'cordoned or without a joblet'}", True
+    why = _PHASES.get(target.phase, f"it is {target.phase}")
+    return f"takes no new work: {why}", True
 
 
 def _window(room: Room, _: Signature, target: TargetRow, __: int) -> tuple[str, bool]:

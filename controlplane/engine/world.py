@@ -147,11 +147,11 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
     ledger = ledgers.target(name)
     phase = status.phase if status is not None else "Provisioning"
     restoring, leaving = is_restoring(snapshot), leaving_of(name, snapshot)
-    closed = restoring or bool(leaving) or target.cordoned or target.drain
+    closed = restoring or bool(leaving) or target.cordoned or target.drain or (live is not None and live.leftovers > 0)
     return TargetRow(
         facts=facts_of(target, live, capacity),
         ready=phase == "Ready" and live is not None and not closed,
-        phase="Ready, but the control plane waits for joblets after a restore" if restoring else leaving or phase,
+        phase=_RESTORING if restoring else leaving or _shown(phase, target, live),
         capacity=capacity,
         free={name: whole(round(amount - ledger.used.get(name, 0), 9)) for name, amount in capacity.items()},
         slots=None if target.max_fulfilments is None else target.max_fulfilments - len(ledger.fulfilments),
@@ -163,11 +163,23 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
     )
 
 
+_RESTORING = "Ready, but the control plane waits for joblets after a restore"
+
+
 def leaving_of(name: str, snapshot: Snapshot) -> str:
     """Why scaling lets nothing new go there; empty when it does."""
     entry = snapshot.get("status/made", name)
     made = entry.sound(Made) if entry is not None else None
     return f"being removed by scale policy {made.policy}" if made is not None and made.want == REMOVE else ""
+
+
+def _shown(phase: str, target: Target, live: Live | None) -> str:
+    """The phase with what follows from wishes that the leader has not answered yet."""
+    if phase != "Ready":
+        return phase
+    if live is None:
+        return "Suspect"
+    return "Draining" if target.drain else "Cordoned" if target.cordoned else phase
 
 
 def facts_of(target: Target, live: Live | None, capacity: Mapping[str, Number]) -> TargetFacts:

@@ -37,3 +37,7 @@ class Driver(Protocol):
 
     def busy(self) -> bool:
         """Whether anything is alive here, also of what was dropped and is still dying."""
+        ...
+
+    def dying(self) -> int:
+        """How many dropped attempts still live; `notice` tells of the end of each."""

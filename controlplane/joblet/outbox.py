@@ -18,16 +18,16 @@ Call = grpc.aio.StreamStreamCall[joblets_pb2.JobletBatch, joblets_pb2.ReplicaBat
 class Outbox:
     def __init__(self) -> None:
         self._reports: deque[tuple[bytes, int]] = deque()
-        self._beat: tuple[int, dict[str, float]] | None = None
+        self._beat: tuple[int, dict[str, float], int | None] | None = None
         self._filled = asyncio.Event()
 
     def report(self, observed: bytes, base_revision: int) -> None:
         self._reports.append((observed, base_revision))
         self._filled.set()
 
-    def beat(self, number: int, stats: dict[str, float]) -> None:
+    def beat(self, number: int, stats: dict[str, float], leftovers: int | None = None) -> None:
         """The newest heartbeat goes before the reports that wait, and stands for those before it."""
-        self._beat = (number, stats)
+        self._beat = (number, stats, leftovers)
         self._filled.set()
 
     async def carry(self, call: Call) -> None:
@@ -48,6 +48,8 @@ class Outbox:
             heartbeat = batch.messages.add().heartbeat
             heartbeat.number = self._beat[0]
             heartbeat.stats.update(self._beat[1])
+            if self._beat[2] is not None:
+                heartbeat.leftovers = self._beat[2]
             self._beat = None
         count = size = 0
         while self._reports and count < MOST_MESSAGES and size < MOST_BYTES:

@@ -20,6 +20,7 @@ from controlplane.joblet.home import Home
 from controlplane.joblet.links import Links
 from controlplane.joblet.outbox import Outbox
 from controlplane.joblet.worker import Worker
+from controlplane.model import silence
 from controlplane.model.errors import AlreadyExists, NotFound, Refused, StaleAttempt
 from controlplane.wire import errors
 from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
@@ -52,13 +53,17 @@ class Stream:
         self._place = zlib.crc32(hello.target.encode())
         self._created = False
         self._welcomed = False
+        self._removed = False
         self._session = ""
         self._highest_revision = 0
         self._beat_number = 0
         self._talk: Talk | None = None
 
     async def run(self) -> None:
-        """Goes from replica to replica until cancelled; one round without success is followed by a pause."""
+        """Goes from replica to replica until cancelled; one round without success is followed by a pause.
+
+        Once its target was deleted it asks nobody any more.
+        """
         endpoints = self._links.endpoints
         failures = 0
         while True:
@@ -67,11 +72,19 @@ class Stream:
             began = self._clock.monotonic()
             welcomed = await self._visit(endpoint)
             lived = welcomed and self._clock.monotonic() - began >= LIVED_SECONDS
+            if self._removed:
+                await self._rest()
             failures = 0 if lived else failures + 1
             self._place += 1
             if failures >= len(endpoints):
                 most = min(BACK_OFF_SECONDS, 0.05 * 2 ** min(10, failures - len(endpoints)))
                 await self._clock.sleep(most * random.uniform(0.5, 1.0))
+
+    async def _rest(self) -> None:
+        """Made again is a target only by who starts its joblet anew."""
+        log.warning("the target was deleted, the joblet rests until it is started anew", target=self._hello.target)
+        self._worker.retire()
+        await asyncio.Event().wait()
 
     async def _visit(self, endpoint: str) -> bool:
         channel = self._links.channel(endpoint, zlib.crc32(self._hello.target.encode()))
@@ -120,6 +133,7 @@ class Stream:
         hello.CopyFrom(self._hello)
         hello.session, hello.highest_revision = self._session, self._highest_revision
         hello.cluster, hello.known_attempt = self._home.cluster, self._home.known_attempt
+        hello.leftovers = self._worker.all_alive()
         async with asyncio.timeout(WELCOME_SECONDS) as patience:
             await talk.call.write(joblets_pb2.JobletBatch(messages=[joblets_pb2.JobletMessage(hello=hello)]))
             while True:
@@ -135,8 +149,8 @@ class Stream:
         reason = errors.from_rpc(error)
         if isinstance(reason, StaleAttempt):
             self._session = ""
-        elif isinstance(reason, NotFound) and not self._welcomed:
-            self._created = False
+        elif isinstance(reason, NotFound):
+            self._created, self._removed = self._welcomed, self._welcomed
         if isinstance(reason, AlreadyExists):
             log.warning("another joblet holds the target", target=self._hello.target, endpoint=endpoint)
         elif isinstance(reason, Refused):
@@ -180,7 +194,7 @@ class Stream:
             self._home.belong(welcome.cluster)
         self._worker.restored(welcome.restored)
         log.info("connected", target=self._hello.target, replica=welcome.replica, session=welcome.session)
-        self._worker.connected(welcome.session, talk.outbox.report, self._renew)
+        self._worker.connected(welcome.session, talk.outbox.report, self._renew, lambda: self._beat(talk))
         self._beat(talk)
 
     def _renew(self) -> None:
@@ -198,9 +212,12 @@ class Stream:
             return
         self._beat_number += 1
         talk.beats[self._beat_number] = now
-        talk.outbox.beat(self._beat_number, self._worker.stats() if talk.reports(now) else {})
+        stats = self._worker.stats() if talk.reports(now) else {}
+        talk.outbox.beat(self._beat_number, stats, self._worker.leftovers())
         # Many that came at the same time must not speak at the same time for ever.
         pause = talk.heartbeat_seconds * random.uniform(_LEAST_OF_A_BEAT, 1.0)
+        if talk.next_beat is not None:
+            talk.next_beat.cancel()
         talk.next_beat = asyncio.get_running_loop().call_later(pause, self._beat, talk)
 
     def _confirm(self, number: int, talk: Talk) -> None:
@@ -239,15 +256,20 @@ class Talk:
         assert self.call is not None
         self.welcome = welcome
         self.leave_door()
-        self.heartbeat_seconds = welcome.heartbeat_seconds
+        self._beat_every(welcome.heartbeat_seconds)
         self._stats_seconds = welcome.stats_seconds
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self.outbox.carry(self.call))
 
     def hear(self, ack: joblets_pb2.HeartbeatAck) -> None:
         """The intervals that hold from now on; what a replica does not say stays as it is."""
-        self.heartbeat_seconds = ack.heartbeat_seconds or self.heartbeat_seconds
+        self._beat_every(ack.heartbeat_seconds or self.heartbeat_seconds)
         self._stats_seconds = ack.stats_seconds or self._stats_seconds
+
+    def _beat_every(self, seconds: float) -> None:
+        """Often enough for the lease, whatever the replica says."""
+        assert self.welcome is not None
+        self.heartbeat_seconds = silence.beat_seconds(seconds, self.welcome.lease_seconds)
 
     def reports(self, now: float) -> bool:
         """Whether stats are due with the heartbeat of now."""

@@ -63,17 +63,20 @@ class Worker:
         self._renew: Callable[[], None] = lambda: None
         self._known = 0
         self._quiet: asyncio.Event | None = None
+        self._hurry: Callable[[], None] = lambda: None
+        self._told = 0
         driver.attach(self._notice)
 
     # The stream
 
-    def connected(self, session: str, send: Send, renew: Callable[[], None]) -> None:
-        """A full list follows. `renew` gives up the session and connects anew."""
+    def connected(self, session: str, send: Send, renew: Callable[[], None], hurry: Callable[[], None]) -> None:
+        """A full list follows. `renew` gives up the session and connects anew, `hurry` beats at once."""
         self._home.remember(session)
         self._session = session
         self._listed = set()
         self._send = send
         self._renew = renew
+        self._hurry = hurry
         for entry in self._entries.values():
             entry.chain.reconnected()
 
@@ -125,6 +128,12 @@ class Worker:
                 self._drop(identity)
         for identity in list(self._entries):
             self._touch(identity)
+        self._tell_leftovers()
+
+    def retire(self) -> None:
+        """The target is no more: nothing is desired, and nobody is there to be told."""
+        for identity in [*self._entries, *self._driver.fulfilments()]:
+            self._drop(identity)
 
     def acknowledge(self, ack: joblets_pb2.ReportAck) -> None:
         entry = self._entries.get(ack.id)
@@ -151,6 +160,18 @@ class Worker:
         """Whether a report sent before that time still has no answer."""
         return any(entry.chain.outstanding is not None and entry.sent_at < before for entry in self._entries.values())
 
+    def all_alive(self) -> int:
+        """For the hello: before the list, all that lives may be left over."""
+        self._told = self._driver.running() + self._driver.dying()
+        return self._told
+
+    def leftovers(self) -> int | None:
+        """How much still dies that is no longer desired; None before that was compared with the full list."""
+        if self._listed is not None or self._send is None:
+            return None
+        self._told = self._driver.dying()
+        return self._told
+
     def stats(self) -> dict[str, float]:
         now = {"desired": len(self._entries), "running": self._driver.running()}
         return {**now, **self._work.stats(), **self._machine.stats()}
@@ -162,8 +183,15 @@ class Worker:
             self._quiet.set()
         self._touch(identity)
         self._touch_waiting()
+        self._tell_leftovers()
 
     # What follows
+
+    def _tell_leftovers(self) -> None:
+        """The target waits for this: it gets nothing before its old work is dead."""
+        told = self._told
+        if self.leftovers() not in (None, told):
+            self._hurry()
 
     def _touch(self, identity: str) -> None:
         entry = self._entries.get(identity)

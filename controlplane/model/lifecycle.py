@@ -117,6 +117,7 @@ ORDER: Mapping[tuple[OrderPhase, OrderEvent], OrderPhase] = {
 
 TARGET: Mapping[tuple[TargetPhase, TargetEvent], TargetPhase] = {
     (TargetPhase.PROVISIONING, TargetEvent.JOIN): TargetPhase.READY,
+    (TargetPhase.PROVISIONING, TargetEvent.SILENCE): TargetPhase.SUSPECT,
     (TargetPhase.PROVISIONING, TargetEvent.CORDON): TargetPhase.CORDONED,
     (TargetPhase.PROVISIONING, TargetEvent.DRAIN): TargetPhase.DRAINING,
     (TargetPhase.PROVISIONING, TargetEvent.REMOVE): TargetPhase.GONE,
@@ -138,9 +139,12 @@ TARGET: Mapping[tuple[TargetPhase, TargetEvent], TargetPhase] = {
     (TargetPhase.CORDONED, TargetEvent.DRAIN): TargetPhase.DRAINING,
     (TargetPhase.CORDONED, TargetEvent.REMOVE): TargetPhase.GONE,
     (TargetPhase.DRAINING, TargetEvent.EMPTY): TargetPhase.DRAINED,
+    (TargetPhase.DRAINING, TargetEvent.CORDON): TargetPhase.CORDONED,
     (TargetPhase.DRAINING, TargetEvent.UNCORDON): TargetPhase.READY,
     (TargetPhase.DRAINING, TargetEvent.SILENCE): TargetPhase.SUSPECT,
     (TargetPhase.DRAINING, TargetEvent.REMOVE): TargetPhase.GONE,
+    (TargetPhase.DRAINED, TargetEvent.DRAIN): TargetPhase.DRAINING,
+    (TargetPhase.DRAINED, TargetEvent.CORDON): TargetPhase.CORDONED,
     (TargetPhase.DRAINED, TargetEvent.UNCORDON): TargetPhase.READY,
     (TargetPhase.DRAINED, TargetEvent.SILENCE): TargetPhase.SUSPECT,
     (TargetPhase.DRAINED, TargetEvent.REMOVE): TargetPhase.GONE,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from controlplane.model import silence
 from controlplane.model.settings import Settings
 
 # All targets together: heartbeats a second, and stats a second while idle and while busy.
@@ -18,9 +19,6 @@ REPORTS_A_SECOND = 32.0
 BUSY_REPORTS_A_SECOND = 128.0
 # An idle target reports this much less often than a busy one, even when there are few.
 IDLE_FACTOR = 3
-# etcd grants no shorter lease, and a lease outlives this many heartbeats.
-LEAST_LEASE_SECONDS = 2
-BEATS_A_LEASE = 3
 _WATCHED = frozenset({"Suspect", "Failed", "Draining"})
 
 
@@ -34,7 +32,7 @@ class Pace(NamedTuple):
 def pace(settings: Settings, targets: int) -> Pace:
     many = counted(targets)
     heartbeat = max(float(settings.heartbeat), many / BEATS_A_SECOND)
-    lease = max(math.floor(settings.joblet_lease), LEAST_LEASE_SECONDS, math.ceil(heartbeat * BEATS_A_LEASE))
+    lease = max(silence.lease_seconds(settings), math.ceil(heartbeat * silence.BEATS_A_LEASE))
     return Pace(heartbeat, lease)
 
 

@@ -39,7 +39,9 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     quotas: by owner, `*` for everyone who is not named. reservations: for how many groups that do not fit yet a cycle
     keeps room free. failure_memory: how long a failed attempt counts against its target. history: how long etcd
     remembers what was, where the leader has to see to that. event_ttl: how long an event is kept after it last
-    happened. stats_interval: how often a busy target reports stats while there are few of them.
+    happened. stats_interval: how often a busy target reports stats while there are few of them. target_suspect: how
+    long after its joblet's session ended a target is called Suspect; it gets nothing new from the first moment.
+    drain_timeout: how long what runs on a drained target may take, where the drain itself does not say.
     """
 
     default_requests: dict[str, Number] = field(default_factory=lambda: {"cpu": 1})
@@ -57,6 +59,8 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     history: Number = 3600
     event_ttl: Number = 3600
     stats_interval: Number = 5
+    target_suspect: Number = 0
+    drain_timeout: Number = 300
 
 
 DEFAULT = Settings()

@@ -26,9 +26,16 @@ class Target(Named, tag="Target", frozen=True, kw_only=True):
     kubeconfig_secret: str = ""
     cordoned: bool = False
     drain: bool = False
+    drain_timeout: Number | None = None
 
 
 class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
+    """`since` is when the phase began, `drain_since` when the wish to drain was first seen, by whichever leader.
+
+    `stop_within` is what the last session was promised: a leader that never saw it must know for how long holders of
+    unique resources may outlive it.
+    """
+
     target: str
     epoch: int
     phase: str
@@ -36,6 +43,8 @@ class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
     since: str = ""
     used: dict[str, Number] = {}
     free: dict[str, Number] = {}
+    drain_since: str = ""
+    stop_within: Number = 0
 
 
 class Hardware(Part, frozen=True, kw_only=True):
@@ -55,7 +64,8 @@ class Live(Object, tag="Live", frozen=True, kw_only=True):
     `lease_seconds` and `stop_within` are what the joblet was promised: holders of unique resources are dead at most
     `stop_within` after the key is gone, whatever the settings say by then. `cluster` is the etcd on which the session
     was opened; `known_attempt` the highest attempt number that the joblet knew when it first came to that etcd.
-    `reported` is when `stats` last changed.
+    `reported` is when `stats` last changed. `leftovers` is how many attempts may still live there that are no longer
+    desired: as many as live there at all until the joblet has compared them with the full list.
     """
 
     target: str
@@ -69,6 +79,7 @@ class Live(Object, tag="Live", frozen=True, kw_only=True):
     lease_seconds: Number = 0
     stop_within: Number = 0
     since: str = ""
+    leftovers: int = 0
     cluster: str = ""
     known_attempt: int = 0
     hardware: Hardware | None = None

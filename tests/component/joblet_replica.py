@@ -42,6 +42,9 @@ class World:
         self.history: list[Observed] = []
         self.received: list[Observed] = []
         self.hellos: list[joblets_pb2.Hello] = []
+        # What each heartbeat said of what is left over; None where it said nothing.
+        self.leftovers: list[int | None] = []
+        self.removed = False
         self.targets: dict[str, targets_pb2.Target] = {}
         self.session = ""
         self.secret: str | None = None
@@ -114,6 +117,8 @@ class World:
         return [*(self.assignment(identity) for identity in self.desired), synced]
 
     def join(self, hello: joblets_pb2.Hello) -> None:
+        if self.removed:
+            raise errors.NotFound("the target was deleted")
         if not self.shared and self.secret is not None and self.secret != hello.instance_secret:
             raise errors.AlreadyExists("another joblet holds the target")
         if hello.session and hello.session != self.session:
@@ -216,7 +221,9 @@ class Joblets(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
 
     def _answer(self, message: joblets_pb2.JobletMessage) -> Out | None:
         if message.WhichOneof("message") == "heartbeat":
-            beat = joblets_pb2.HeartbeatAck(number=message.heartbeat.number)
+            said = message.heartbeat
+            self._world.leftovers.append(said.leftovers if said.HasField("leftovers") else None)
+            beat = joblets_pb2.HeartbeatAck(number=said.number)
             return Out(heartbeat_ack=beat) if self._world.confirming else None
         ack = self._world.store(message.report)
         return Out(report_ack=ack) if ack is not None else None

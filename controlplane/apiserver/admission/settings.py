@@ -6,11 +6,10 @@ from msgspec.structs import replace
 
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.admission.fields import at
+from controlplane.model import silence
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.settings import EVERYONE, Quota, Settings, Weights
 
-# A lease below this is not kept by etcd.
-LEAST_LEASE_SECONDS = 2
 PLACEMENTS = ("balance", "pack")
 MAX_QUOTAS = 1000
 _MOST = 2**53
@@ -20,15 +19,17 @@ _YEAR = 365 * 86400
 def admit(settings: Settings, path: str = "") -> Settings:
     fields.number(settings.clean_up, at(path, "clean_up"), least=1, most=_YEAR)
     fields.number(settings.target_grace, at(path, "target_grace"), least=0, most=_YEAR)
-    fields.number(settings.joblet_lease, at(path, "joblet_lease"), least=LEAST_LEASE_SECONDS, most=3600)
+    fields.number(settings.joblet_lease, at(path, "joblet_lease"), least=silence.LEAST_LEASE_SECONDS, most=3600)
     fields.duration(settings.heartbeat, at(path, "heartbeat"))
     fields.number(settings.kill_grace, at(path, "kill_grace"), least=0, most=3600)
     fields.number(settings.cycle_budget, at(path, "cycle_budget"), least=1, most=1_000_000)
-    if settings.heartbeat * 3 > settings.joblet_lease:
-        raise Invalid(at(path, "heartbeat"), f"must not be above a third of joblet_lease ({settings.joblet_lease} s)")
-    if settings.target_grace < settings.kill_grace:
-        raise Invalid(at(path, "target_grace"), f"must not be below kill_grace ({settings.kill_grace} s)")
+    fields.number(settings.target_suspect, at(path, "target_suspect"), least=0, most=_YEAR)
+    fields.number(settings.drain_timeout, at(path, "drain_timeout"), least=0, most=_YEAR)
     fields.number(settings.history, at(path, "history"), least=60, most=_YEAR)
+    misfit = silence.misfit(settings)
+    if misfit is not None:
+        field, rule = misfit
+        raise Invalid(at(path, field), rule)
     requests = fields.quantities(settings.default_requests, at(path, "default_requests"))
     _placing(settings, path)
     return replace(settings, default_requests=requests, quotas=_quotas(settings.quotas, at(path, "quotas")))

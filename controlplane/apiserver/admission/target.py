@@ -12,6 +12,7 @@ from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.target import Target, Window
 
 MAX_WINDOWS = 64
+MAX_DRAIN_SECONDS = 365 * 86400
 
 
 def admit(target: Target, _known: Catalogue, path: str = "") -> Target:
@@ -24,6 +25,10 @@ def admit(target: Target, _known: Catalogue, path: str = "") -> Target:
         fields.at_least(target.max_fulfilments, 1, at(path, "max_fulfilments"))
     if target.default_time_limit is not None:
         fields.duration(target.default_time_limit, at(path, "default_time_limit"))
+    if target.drain_timeout is not None:
+        fields.number(target.drain_timeout, at(path, "drain_timeout"), least=0, most=MAX_DRAIN_SECONDS)
+        if not target.drain:
+            raise Invalid(at(path, "drain_timeout"), "is for a target that is drained: set drain too")
     if target.kubeconfig_secret:
         fields.name(target.kubeconfig_secret, at(path, "kubeconfig_secret"))
     if len(target.windows) > MAX_WINDOWS:

@@ -20,7 +20,7 @@ WITHOUT_EFFECT: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     Job: ("work", "min_chunk", "max_chunks"),
     Packet: ("pack",),
     OrderRequest: ("orchestration",),
-    Target: ("kubeconfig_secret", "drain"),
+    Target: ("kubeconfig_secret",),
 }
 # What these hold is what would happen without them.
 _SAME_AS_UNSET: Mapping[str, tuple[Any, ...]] = {

@@ -23,6 +23,7 @@ from controlplane.apiserver.joblets.messages import (
     Withdrawn,
     packed,
 )
+from controlplane.apiserver.joblets.session import REACH_SECONDS
 from controlplane.cache.reflector import Cache
 from controlplane.cache.restoring import is_restoring
 from controlplane.cache.snapshot import Entry, Snapshot
@@ -49,9 +50,18 @@ class Outbox:
         self._touched[fulfilment] = None
         self._ready.set()
 
-    async def batches(self, welcome: Welcome) -> AsyncIterator[ReplicaBatch]:
-        """Endless. What becomes ready while a batch is on its way travels in the next one."""
-        for batch in packed(self._list(welcome, self._cache.snapshot)):
+    async def batches(self, welcome: Welcome, since: int = 0) -> AsyncIterator[ReplicaBatch]:
+        """Endless. What becomes ready while a batch is on its way travels in the next one.
+
+        The list is not older than `since`, the beginning of the session: what was taken from the target while it was
+        lost is not in it any more. Unavailable when that cannot be had.
+        """
+        late = self._cache.revision < since
+        if late:
+            for batch in packed([Welcomed(welcome)]):
+                yield batch
+            await self._cache.reached(since, REACH_SECONDS)
+        for batch in packed(self._list(None if late else welcome, self._cache.snapshot)):
             yield batch
         while True:
             await self._ready.wait()
@@ -59,8 +69,9 @@ class Outbox:
             for batch in packed(self._waiting()):
                 yield batch
 
-    def _list(self, welcome: Welcome, snapshot: Snapshot) -> Iterator[Piece]:
-        yield Welcomed(welcome)
+    def _list(self, welcome: Welcome | None, snapshot: Snapshot) -> Iterator[Piece]:
+        if welcome is not None:
+            yield Welcomed(welcome)
         for entry in sorted(snapshot.all("desired", self._target), key=lambda entry: entry.revision):
             yield from self._take_answers()
             assigned = assigned_by(entry, snapshot)

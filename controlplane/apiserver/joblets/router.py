@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from controlplane.apiserver.joblets.session import name_of
 from controlplane.apiserver.joblets.stream import Stream
 from controlplane.cache.reflector import Cache, Delta
-from controlplane.model.errors import StaleAttempt, Unavailable
+from controlplane.model.errors import NotFound, StaleAttempt, Unavailable
 from controlplane.store import keys
 
 
 class Router:
     def __init__(self, cache: Cache) -> None:
+        self._cache = cache
         self._streams: dict[str, Stream] = {}
         self._closed = False
         self._unsubscribe = cache.subscribe(self._hear)
@@ -34,6 +35,7 @@ class Router:
         if other is not None:
             other.end(Unavailable(f"a newer stream serves target {session.target}"))
         self._streams[session.target] = stream
+        self._end_if_removed(stream)
 
     def leave(self, stream: Stream) -> None:
         if self._streams.get(stream.session.target) is stream:
@@ -56,8 +58,23 @@ class Router:
                 stream = self._streams.get(delta.parts[0])
                 if stream is not None:
                     stream.touch(delta.parts[1], gone=delta.new is None)
+                    if delta.new is None:
+                        self._end_if_removed(stream)
+            elif delta.tree == "config/targets":
+                stream = self._streams.get(delta.parts[0]) if delta.new is None else None
+                if stream is not None:
+                    self._end_if_removed(stream)
             elif delta.tree == "inventory" and delta.parts[1] == keys.LIVE:
                 self._hear_live(delta)
+
+    def _end_if_removed(self, stream: Stream) -> None:
+        """The joblet of a deleted target is kept until it has reported the end of all that it ran."""
+        target, snapshot = stream.session.target, self._cache.snapshot
+        # A cache that does not know the session yet may not know the target either.
+        if snapshot.revision < stream.session.revision or snapshot.get("config/targets", target) is not None:
+            return
+        if not snapshot.count("desired", target):
+            stream.end(NotFound(f"target {target} was deleted", field="target"))
 
     def _hear_live(self, delta: Delta) -> None:
         stream = self._streams.get(delta.parts[0])

@@ -15,7 +15,7 @@ from controlplane.apiserver.joblets.router import Router
 from controlplane.apiserver.joblets.session import Sessions, check, has_to_start_over, reach
 from controlplane.apiserver.joblets.stream import Stream
 from controlplane.apiserver.joblets.telemetry import Moves
-from controlplane.model.errors import ControlPlaneError, Invalid
+from controlplane.model.errors import ControlPlaneError, Invalid, NotFound
 from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc
 
 log = structlog.get_logger(__name__)
@@ -65,6 +65,8 @@ class JobletsService(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
             await stream.run(first, rest, context.write)
         except ControlPlaneError as error:
             log.info("joblet sent away", **fields, code=type(error).__name__, why=str(error))
+            if isinstance(error, NotFound):
+                await self._sessions.close(session)
             raise
         finally:
             self.router.leave(stream)

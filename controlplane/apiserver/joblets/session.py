@@ -101,14 +101,14 @@ class Sessions:
         """Most often nobody is there, as the cache says; the write proves it, so that nothing is read before."""
         if hello.session or self._deps.cache.snapshot.get("inventory", hello.target, keys.LIVE) is not None:
             return None
-        return await self._begin(hello, promise, transaction.absent(keys.live(hello.target)))
+        return await self._begin(hello, promise, transaction.absent(keys.live(hello.target)), hello.leftovers)
 
     async def _try(self, hello: joblets_pb2.Hello, promise: Promise) -> Session | None:
         """None when somebody else changed the live key in between."""
         key = keys.live(hello.target)
         stored = await self._deps.store.get(key)
         if stored is None:
-            return await self._begin(hello, promise, transaction.absent(key))
+            return await self._begin(hello, promise, transaction.absent(key), hello.leftovers)
         live = _read(stored)
         if not hmac.compare_digest(live.secret_digest, digest(hello.instance_secret)):
             self._tell_refused(hello, live)
@@ -120,12 +120,19 @@ class Sessions:
         known = live.instance == hello.instance and hello.session in ("", name_of(stored.lease))
         if known and (live.lease_seconds, live.stop_within) == (promise.lease_seconds, promise.stop_within):
             return await self._go_on(hello, promise, stored, live)
-        session = await self._begin(hello, promise, transaction.mod_is(key, stored.mod_revision))
+        # Nothing was taken from a target whose session never ended: what is left over is what was before.
+        session = await self._begin(hello, promise, transaction.mod_is(key, stored.mod_revision), live.leftovers)
         if session is not None:
             await self._give_back(stored.lease)
         return session
 
-    async def _begin(self, hello: joblets_pb2.Hello, promise: Promise, unchanged: Compare) -> Session | None:
+    async def close(self, session: Session) -> None:
+        """It will not come back."""
+        await self._give_back(session.lease)
+
+    async def _begin(
+        self, hello: joblets_pb2.Hello, promise: Promise, unchanged: Compare, leftovers: int
+    ) -> Session | None:
         lease = await self._deps.store.grant(promise.lease_seconds)
         live = Live(
             target=hello.target,
@@ -141,6 +148,7 @@ class Sessions:
             cluster=self._deps.space.cluster_id,
             known_attempt=hello.known_attempt,
             hardware=_hardware(hello),
+            leftovers=max(leftovers, 0),
         )
         put = transaction.put(keys.live(hello.target), codec.encode(live), lease=lease)
         outcome = await self._deps.writer.write(Item((unchanged,), (put,)))

@@ -15,6 +15,7 @@ import structlog
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.joblets import report as rules
 from controlplane.apiserver.joblets.intake import Intake, Prepared, Told
+from controlplane.apiserver.joblets.leftovers import Leftovers
 from controlplane.apiserver.joblets.messages import Answer, Confirmed
 from controlplane.apiserver.joblets.outbox import Outbox
 from controlplane.apiserver.joblets.session import Session
@@ -39,6 +40,7 @@ class Stream:
         self._telemetry = Telemetry(deps, session)
         self._outbox = Outbox(session.target, deps.cache)
         self._intake = Intake(deps, session)
+        self._leftovers = Leftovers(deps, session)
         self._ending: asyncio.Future[ControlPlaneError] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered = 0
@@ -86,7 +88,7 @@ class Stream:
             restored=is_restored(self._deps.cache.snapshot),
             stats_seconds=self._telemetry.intervals()[1],
         )
-        async for batch in self._outbox.batches(welcome):
+        async for batch in self._outbox.batches(welcome, self.session.revision):
             await send(batch)
 
     async def _read(self, first: joblets_pb2.JobletBatch, rest: AsyncIterator[joblets_pb2.JobletBatch]) -> None:
@@ -158,6 +160,8 @@ class Stream:
         stats = self._telemetry.hear(heartbeat.stats)
         if stats is not None:
             self._spawn(self._telemetry.store(stats))
+        if heartbeat.HasField("leftovers") and self._leftovers.hear(heartbeat.leftovers):
+            self._spawn(self._leftovers.store())
         if not self._renewing:
             self._renewing = True
             self._spawn(self._renew())

@@ -90,6 +90,9 @@ class ProcessDriver:
     def busy(self) -> bool:
         return bool(self._dying) or self.running() > 0
 
+    def dying(self) -> int:
+        return sum(attempt.alive for attempt in self._dying)
+
     def blocks(self, fulfilment: Fulfilment) -> bool:
         holds = set(fulfilment.holds)
         desired = (

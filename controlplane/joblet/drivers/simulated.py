@@ -95,6 +95,10 @@ class SimulatedDriver:
             if attempt.observed.phase in ALIVE:
                 self._end(attempt, task, observed_task(task, "Cancelled"))
 
+    def dying(self) -> int:
+        """Ending takes no time here."""
+        return 0
+
     def blocks(self, fulfilment: Fulfilment) -> bool:
         """Ending takes no time here, so what lives is desired, and no two desired ones share a resource."""
         return False

@@ -1,0 +1,77 @@
+"""A joblet that comes back to a world that went on: it stops what is no longer its own, and says when that is dead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.component.joblet_replica import World, a_fulfilment
+from tests.component.joblet_stage import Stage, alive, until_file, until_gone
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    stage = Stage(tmp_path, World(heartbeat_seconds=2.0))
+    await stage.a_replica()
+    try:
+        yield stage
+    finally:
+        await stage.close()
+
+
+def pid_of(stage: Stage, index: int) -> int:
+    return int(json.loads((stage.run(index) / "shim.json").read_text())["pid"])
+
+
+async def test_a_joblet_says_that_nothing_is_left_over_only_when_its_old_work_is_dead(stage: Stage) -> None:
+    old, kept = a_fulfilment(1, "sleep", "600"), a_fulfilment(2, "sleep", "600")
+    stage.world.assign(old)
+    stage.world.assign(kept)
+    joblet = await stage.started()
+    await stage.world.until_phase(old.id, "Running")
+    await stage.world.until_phase(kept.id, "Running")
+    await joblet.end()
+    stage.world.forget(old.id)
+    stage.world.leftovers.clear()
+    await joblet.start()
+    dead: list[bool] = []
+
+    def told_nothing_left() -> bool:
+        if 0 in stage.world.leftovers and not dead:
+            dead.append(stage.records().count(("ended", 100)) == 1)
+        return bool(dead)
+
+    await stage.world.until(told_nothing_left)
+    assert stage.world.hellos[-1].leftovers == 2
+    assert dead == [True]
+    assert alive(pid_of(stage, 200)), "what is still desired goes on"
+    # It does not wait for its next heartbeats with that.
+    assert stage.world.leftovers[-1] == 0
+    assert len(stage.world.leftovers) <= 3
+
+
+async def test_a_new_joblet_has_nothing_left_over(stage: Stage) -> None:
+    await stage.started()
+    await stage.world.until(lambda: bool(stage.world.leftovers))
+    assert stage.world.hellos[0].leftovers == 0
+
+
+async def test_the_joblet_of_a_deleted_target_kills_what_it_runs_and_asks_nobody_any_more(stage: Stage) -> None:
+    work = a_fulfilment(1, "sleep", "600")
+    stage.world.assign(work)
+    joblet = await stage.started()
+    await stage.world.until_phase(work.id, "Running")
+    pid = pid_of(stage, 100)
+    stage.world.removed = True
+    stage.world.targets.clear()
+    for output in stage.world.outputs:
+        output.put_nowait(None)
+    await until_gone(pid)
+    await until_file(stage.folder / "joblet.log", "the joblet rests until it is started anew")
+    assert joblet.process is not None
+    assert joblet.process.returncode is None
+    assert stage.world.targets == {}
+    assert len(stage.world.hellos) == 2
