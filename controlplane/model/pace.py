@@ -14,7 +14,7 @@ from controlplane.model import silence
 from controlplane.model.settings import Settings
 
 # All targets together: heartbeats a second, and stats a second while idle and while busy.
-BEATS_A_SECOND = 128.0
+BEATS_A_SECOND = 96.0
 REPORTS_A_SECOND = 32.0
 BUSY_REPORTS_A_SECOND = 128.0
 # An idle target reports this much less often than a busy one, even when there are few.
