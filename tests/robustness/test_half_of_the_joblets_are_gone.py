@@ -181,7 +181,8 @@ async def test_five_of_ten_joblets_fall_silent_and_their_work_is_done_elsewhere(
         tell(
             f"{told}; {len(running.acknowledged)} orders; {every.count} attempts given back at most "
             f"{every.back:.2f} s, those with room placed {first.placed:.2f} s and the last "
-            f"{every.placed:.2f} s after their session was gone (bound {GRACE + LATE_SECONDS:g} s); {checked} releases of unique resources compared"
+            f"{every.placed:.2f} s after their session was gone (bound {GRACE + LATE_SECONDS:g} s); "
+            f"{checked} releases of unique resources compared"
         )
         assert first.count == len(HALF)
         assert max(every.back, first.placed) <= GRACE + LATE_SECONDS

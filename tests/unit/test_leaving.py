@@ -51,12 +51,12 @@ def test_a_drain_counts_from_when_it_was_first_recorded(sight: Sight, seconds: f
 def test_what_is_being_stopped_already_is_left_alone() -> None:
     running = a_fulfilment(an_identity()).build()
     stopping = replace(running, want="stop", reason="Cancelled")
-    placed = iter([(LiveFulfilment(running, 5), False), (LiveFulfilment(stopping, 6), False)])
+    placed = iter([(LiveFulfilment(running, 5), None), (LiveFulfilment(stopping, 6), None)])
     (item,) = leaving.evictions(placed, epoch=7)
     assert b'"reason":"Evicted"' in item.raw()
 
 
 def test_nothing_is_taken_from_a_target_whose_joblet_is_there_again() -> None:
     one = a_fulfilment(an_identity()).build()
-    (item,) = leaving.losses(iter([(LiveFulfilment(one, 5), False)]), epoch=7, now="2026-01-01T12:00:00Z")
+    (item,) = leaving.losses(iter([(LiveFulfilment(one, 5), None)]), epoch=7, now="2026-01-01T12:00:00Z")
     assert absent(keys.live(one.target)) in item.compares

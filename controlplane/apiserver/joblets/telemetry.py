@@ -17,7 +17,7 @@ from controlplane.aio.clock import Clock
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.joblets.session import Session
 from controlplane.cache.settings import settings_of
-from controlplane.model import pace, times
+from controlplane.model import pace, silence, times
 from controlplane.model.errors import ControlPlaneError
 from controlplane.model.quantity import whole
 from controlplane.model.target import Live, TargetStatus
@@ -62,9 +62,8 @@ class Telemetry:
         name = self._session.target
         entry = snapshot.get("status/targets", name)
         status = entry.sound(TargetStatus) if entry is not None else None
-        heartbeat = min(
-            pace.pace(settings, targets).heartbeat_seconds, float(self._session.live.lease_seconds) / pace.BEATS_A_LEASE
-        )
+        paced = pace.pace(settings, targets).heartbeat_seconds
+        heartbeat = silence.beat_seconds(paced, float(self._session.live.lease_seconds))
         busy = snapshot.count("desired", name) > 0
         return heartbeat, pace.stats_seconds(settings, targets, busy=busy, phase=status.phase if status else "")
 

@@ -957,6 +957,8 @@ class Settings(_message.Message):
     QUOTAS_FIELD_NUMBER: _builtins.int
     RESERVATIONS_FIELD_NUMBER: _builtins.int
     FAILURE_MEMORY_FIELD_NUMBER: _builtins.int
+    TARGET_SUSPECT_FIELD_NUMBER: _builtins.int
+    DRAIN_TIMEOUT_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
     EVENT_TTL_FIELD_NUMBER: _builtins.int
     STATS_INTERVAL_FIELD_NUMBER: _builtins.int
@@ -970,6 +972,8 @@ class Settings(_message.Message):
     placement: _builtins.str
     reservations: _builtins.int
     failure_memory: _builtins.float
+    target_suspect: _builtins.float
+    drain_timeout: _builtins.float
     history: _builtins.float
     event_ttl: _builtins.float
     stats_interval: _builtins.float
@@ -997,18 +1001,22 @@ class Settings(_message.Message):
         quotas: _abc.Mapping[_builtins.str, Global___Quota] | None = ...,
         reservations: _builtins.int | None = ...,
         failure_memory: _builtins.float | None = ...,
+        target_suspect: _builtins.float | None = ...,
+        drain_timeout: _builtins.float | None = ...,
         history: _builtins.float | None = ...,
         event_ttl: _builtins.float | None = ...,
         stats_interval: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "reservations", b"reservations", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "reservations", b"reservations", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "revision", b"revision", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "revision", b"revision", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_up: _TypeAlias = _typing.Literal["clean_up"]  # noqa: Y015
     _WhichOneofArgType__clean_up: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up"]  # noqa: Y015
     _WhichOneofReturnType__cycle_budget: _TypeAlias = _typing.Literal["cycle_budget"]  # noqa: Y015
     _WhichOneofArgType__cycle_budget: _TypeAlias = _typing.Literal["_cycle_budget", b"_cycle_budget"]  # noqa: Y015
+    _WhichOneofReturnType__drain_timeout: _TypeAlias = _typing.Literal["drain_timeout"]  # noqa: Y015
+    _WhichOneofArgType__drain_timeout: _TypeAlias = _typing.Literal["_drain_timeout", b"_drain_timeout"]  # noqa: Y015
     _WhichOneofReturnType__event_ttl: _TypeAlias = _typing.Literal["event_ttl"]  # noqa: Y015
     _WhichOneofArgType__event_ttl: _TypeAlias = _typing.Literal["_event_ttl", b"_event_ttl"]  # noqa: Y015
     _WhichOneofReturnType__failure_memory: _TypeAlias = _typing.Literal["failure_memory"]  # noqa: Y015
@@ -1029,10 +1037,14 @@ class Settings(_message.Message):
     _WhichOneofArgType__stats_interval: _TypeAlias = _typing.Literal["_stats_interval", b"_stats_interval"]  # noqa: Y015
     _WhichOneofReturnType__target_grace: _TypeAlias = _typing.Literal["target_grace"]  # noqa: Y015
     _WhichOneofArgType__target_grace: _TypeAlias = _typing.Literal["_target_grace", b"_target_grace"]  # noqa: Y015
+    _WhichOneofReturnType__target_suspect: _TypeAlias = _typing.Literal["target_suspect"]  # noqa: Y015
+    _WhichOneofArgType__target_suspect: _TypeAlias = _typing.Literal["_target_suspect", b"_target_suspect"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__clean_up) -> _WhichOneofReturnType__clean_up | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cycle_budget) -> _WhichOneofReturnType__cycle_budget | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__drain_timeout) -> _WhichOneofReturnType__drain_timeout | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__event_ttl) -> _WhichOneofReturnType__event_ttl | None: ...
     @_typing.overload
@@ -1053,6 +1065,8 @@ class Settings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stats_interval) -> _WhichOneofReturnType__stats_interval | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__target_grace) -> _WhichOneofReturnType__target_grace | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__target_suspect) -> _WhichOneofReturnType__target_suspect | None: ...
 
 Global___Settings: _TypeAlias = Settings  # noqa: Y015
 

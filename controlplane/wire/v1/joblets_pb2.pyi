@@ -60,6 +60,7 @@ class Hello(_message.Message):
     HARDWARE_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
     KNOWN_ATTEMPT_FIELD_NUMBER: _builtins.int
+    LEFTOVERS_FIELD_NUMBER: _builtins.int
     target: _builtins.str
     driver: _builtins.str
     instance: _builtins.str
@@ -75,6 +76,8 @@ class Hello(_message.Message):
     """the etcd for which nothing of another one runs here any more; empty when new"""
     known_attempt: _builtins.int
     """the highest attempt number that was known when it came to that etcd"""
+    leftovers: _builtins.int
+    """attempts that live here; how many of them are no longer desired is not known yet"""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -96,10 +99,11 @@ class Hello(_message.Message):
         hardware: _targets_pb2.Hardware | None = ...,
         cluster: _builtins.str = ...,
         known_attempt: _builtins.int = ...,
+        leftovers: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hardware", b"hardware"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "cluster", b"cluster", "driver", b"driver", "hardware", b"hardware", "highest_revision", b"highest_revision", "instance", b"instance", "instance_secret", b"instance_secret", "known_attempt", b"known_attempt", "owner", b"owner", "session", b"session", "target", b"target", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "cluster", b"cluster", "driver", b"driver", "hardware", b"hardware", "highest_revision", b"highest_revision", "instance", b"instance", "instance_secret", b"instance_secret", "known_attempt", b"known_attempt", "leftovers", b"leftovers", "owner", b"owner", "session", b"session", "target", b"target", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -133,7 +137,10 @@ class Heartbeat(_message.Message):
 
     NUMBER_FIELD_NUMBER: _builtins.int
     STATS_FIELD_NUMBER: _builtins.int
+    LEFTOVERS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
+    leftovers: _builtins.int
+    """attempts that still die here though they are no longer desired; not before Synced"""
     @_builtins.property
     def stats(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
@@ -141,12 +148,15 @@ class Heartbeat(_message.Message):
         *,
         number: _builtins.int = ...,
         stats: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        leftovers: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leftovers", b"_leftovers", "leftovers", b"leftovers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "stats", b"stats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leftovers", b"_leftovers", "leftovers", b"leftovers", "number", b"number", "stats", b"stats"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__leftovers: _TypeAlias = _typing.Literal["leftovers"]  # noqa: Y015
+    _WhichOneofArgType__leftovers: _TypeAlias = _typing.Literal["_leftovers", b"_leftovers"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leftovers) -> _WhichOneofReturnType__leftovers | None: ...
 
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 

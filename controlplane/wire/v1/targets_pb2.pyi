@@ -95,9 +95,11 @@ class TargetStatus(_message.Message):
     FREE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    DRAIN_SINCE_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
     reason: _builtins.str
     since: _builtins.str
+    drain_since: _builtins.str
     @_builtins.property
     def used(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -110,10 +112,11 @@ class TargetStatus(_message.Message):
         free: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         reason: _builtins.str = ...,
         since: _builtins.str = ...,
+        drain_since: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free", b"free", "phase", b"phase", "reason", b"reason", "since", b"since", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain_since", b"drain_since", "free", b"free", "phase", b"phase", "reason", b"reason", "since", b"since", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -210,6 +213,7 @@ class Live(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     HARDWARE_FIELD_NUMBER: _builtins.int
     REPORTED_FIELD_NUMBER: _builtins.int
+    LEFTOVERS_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     instance: _builtins.str
     driver: _builtins.str
@@ -217,6 +221,8 @@ class Live(_message.Message):
     since: _builtins.str
     reported: _builtins.str
     """when the stats last changed"""
+    leftovers: _builtins.int
+    """attempts that may still live there though they are no longer desired"""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -235,10 +241,11 @@ class Live(_message.Message):
         since: _builtins.str = ...,
         hardware: Global___Hardware | None = ...,
         reported: _builtins.str = ...,
+        leftovers: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hardware", b"hardware"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "driver", b"driver", "hardware", b"hardware", "instance", b"instance", "reported", b"reported", "session", b"session", "since", b"since", "stats", b"stats", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "driver", b"driver", "hardware", b"hardware", "instance", b"instance", "leftovers", b"leftovers", "reported", b"reported", "session", b"session", "since", b"since", "stats", b"stats", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -284,6 +291,7 @@ class Target(_message.Message):
     CORDONED_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
     DEFAULT_TIME_LIMIT_FIELD_NUMBER: _builtins.int
+    DRAIN_TIMEOUT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
@@ -302,6 +310,8 @@ class Target(_message.Message):
     drain: _builtins.bool
     default_time_limit: _builtins.float
     """of jobs that have none, when they are placed here"""
+    drain_timeout: _builtins.float
+    """seconds that what runs may still take; not set: as the settings say"""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -335,19 +345,24 @@ class Target(_message.Message):
         cordoned: _builtins.bool = ...,
         drain: _builtins.bool = ...,
         default_time_limit: _builtins.float | None = ...,
+        drain_timeout: _builtins.float | None = ...,
         status: Global___TargetStatus | None = ...,
         live: Global___Live | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_max_fulfilments", b"_max_fulfilments", "capacity", b"capacity", "default_time_limit", b"default_time_limit", "live", b"live", "max_fulfilments", b"max_fulfilments", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_drain_timeout", b"_drain_timeout", "_max_fulfilments", b"_max_fulfilments", "capacity", b"capacity", "default_time_limit", b"default_time_limit", "drain_timeout", b"drain_timeout", "live", b"live", "max_fulfilments", b"max_fulfilments", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_max_fulfilments", b"_max_fulfilments", "capacity", b"capacity", "cordoned", b"cordoned", "created", b"created", "creator", b"creator", "default_time_limit", b"default_time_limit", "drain", b"drain", "driver", b"driver", "id", b"id", "kubeconfig_secret", b"kubeconfig_secret", "labels", b"labels", "live", b"live", "max_fulfilments", b"max_fulfilments", "name", b"name", "owner", b"owner", "region", b"region", "revision", b"revision", "status", b"status", "windows", b"windows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_drain_timeout", b"_drain_timeout", "_max_fulfilments", b"_max_fulfilments", "capacity", b"capacity", "cordoned", b"cordoned", "created", b"created", "creator", b"creator", "default_time_limit", b"default_time_limit", "drain", b"drain", "drain_timeout", b"drain_timeout", "driver", b"driver", "id", b"id", "kubeconfig_secret", b"kubeconfig_secret", "labels", b"labels", "live", b"live", "max_fulfilments", b"max_fulfilments", "name", b"name", "owner", b"owner", "region", b"region", "revision", b"revision", "status", b"status", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_time_limit: _TypeAlias = _typing.Literal["default_time_limit"]  # noqa: Y015
     _WhichOneofArgType__default_time_limit: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit"]  # noqa: Y015
+    _WhichOneofReturnType__drain_timeout: _TypeAlias = _typing.Literal["drain_timeout"]  # noqa: Y015
+    _WhichOneofArgType__drain_timeout: _TypeAlias = _typing.Literal["_drain_timeout", b"_drain_timeout"]  # noqa: Y015
     _WhichOneofReturnType__max_fulfilments: _TypeAlias = _typing.Literal["max_fulfilments"]  # noqa: Y015
     _WhichOneofArgType__max_fulfilments: _TypeAlias = _typing.Literal["_max_fulfilments", b"_max_fulfilments"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__default_time_limit) -> _WhichOneofReturnType__default_time_limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__drain_timeout) -> _WhichOneofReturnType__drain_timeout | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_fulfilments) -> _WhichOneofReturnType__max_fulfilments | None: ...
 
