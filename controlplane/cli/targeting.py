@@ -62,7 +62,8 @@ async def drain(
     wait: Annotated[bool, typer.Option("--wait", help="Return when nothing runs there any more.")] = False,
 ) -> None:
     """Empty a target: nothing new is placed, and what has not ended in time is stopped and tried elsewhere."""
-    seconds = quantity.parse_duration(timeout, "timeout") if timeout else None
+    # Zero needs no unit.
+    seconds = quantity.parse_duration(0 if timeout == "0" else timeout, "timeout") if timeout else None
 
     def wish(item: targets_pb2.Target) -> None:
         item.drain = True

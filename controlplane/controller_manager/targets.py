@@ -52,7 +52,7 @@ class Targets:
         return self.every_key() if "config" in touched.config else touched.targets
 
     async def reconcile(self, key: str) -> Again | None:
-        settings = settings_of(self._ledgers.cache.snapshot)
+        began, settings = self._clock.monotonic(), settings_of(self._ledgers.cache.snapshot)
         sight = self._look(key, settings)
         made_again = sight.target is not None and sight.phase == TargetPhase.GONE
         if made_again or (sight.target is None and not sight.placed):
@@ -65,7 +65,7 @@ class Targets:
         due = leaving.evicts_in(sight, settings.drain_timeout, self._clock.wall())
         if due is not None and due <= 0:
             return await self._leave(leaving.evictions(self._placed(key), epoch=self._writer.epoch))
-        return _soonest(again, due, _next_look(sight))
+        return _soonest(again, due, _next_look(sight, since_look=self._clock.monotonic() - began))
 
     def _look(self, key: str, settings: Settings) -> Sight:
         snapshot = self._ledgers.cache.snapshot
@@ -180,11 +180,12 @@ def _same(status: TargetStatus, before: TargetStatus, *, room: bool) -> bool:
     return (like if room else replace(like, used=before.used, free=before.free)) == before
 
 
-def _next_look(sight: Sight) -> float | None:
-    """When silence alone changes something: it is Suspect, then lost."""
+def _next_look(sight: Sight, *, since_look: float) -> float | None:
+    """When silence alone changes something: it is Suspect, then lost. What was written since the look took time too."""
     if sight.live is not None or (sight.phase == TargetPhase.PROVISIONING and not sight.placed):
         return None
-    return next((time - sight.silent for time in (sight.suspect, sight.grace) if time > sight.silent), None)
+    left = next((time - sight.silent for time in (sight.suspect, sight.grace) if time > sight.silent), None)
+    return max(0.0, left - since_look) if left is not None else None
 
 
 def _soonest(again: Again | None, *seconds: float | None) -> Again | None:

@@ -8,7 +8,7 @@ real commands, some need a unique resource.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -44,11 +44,17 @@ class Rates:
     reached: float
 
 
+Make = Callable[[str, int], orders_pb2.Order]
+
+
 class Load:
-    def __init__(self, endpoints: Sequence[str], rate: float = OFFERED) -> None:
+    """`make` gives the order of an identity and a number; without it they are mixed."""
+
+    def __init__(self, endpoints: Sequence[str], rate: float = OFFERED, make: Make | None = None) -> None:
         turns = [tuple(endpoints[at:]) + tuple(endpoints[:at]) for at in range(len(endpoints))]
         self._clients = [Client(turn, patience=_PATIENCE) for turn in turns]
         self._rate = rate
+        self._make = make or a_mixed_order
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._stop = asyncio.Event()
@@ -74,7 +80,7 @@ class Load:
 
     async def _submit(self, number: int) -> None:
         client = self._clients[number % len(self._clients)]
-        order = a_mixed_order(client.mint.make(), number)
+        order = self._make(client.mint.make(), number)
         ask = self.asks[order.id] = Ask(order, self._loop.time())
         while ask.answered is None:
             client = self._clients[(number + ask.tries) % len(self._clients)]
@@ -143,8 +149,8 @@ class Load:
 
 
 @asynccontextmanager
-async def load(endpoints: Sequence[str], rate: float = OFFERED) -> AsyncIterator[Load]:
-    running = Load(endpoints, rate)
+async def load(endpoints: Sequence[str], rate: float = OFFERED, make: Make | None = None) -> AsyncIterator[Load]:
+    running = Load(endpoints, rate, make)
     try:
         yield running
     finally:

@@ -49,6 +49,8 @@ class Witness:
     def __init__(self, endpoint: str) -> None:
         self.store = Store(EtcdOptions((endpoint,)), SystemClock())
         self.changes: list[Change] = []
+        # When each of them was seen.
+        self.moments: list[float] = []
         self.values: dict[str, Value] = {}
         self.phases: dict[str, str] = {}
         self.targets: dict[str, str] = {}
@@ -81,6 +83,7 @@ class Witness:
 
     def _take(self, change: Change, moment: float) -> None:
         self.changes.append(change)
+        self.moments.append(moment)
         if change.value is None:
             self.values.pop(change.key, None)
             return

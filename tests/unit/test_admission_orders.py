@@ -174,7 +174,8 @@ def test_fields_without_effect_warn_and_their_defaults_do_not() -> None:
     }  # fmt: skip
     quiet = Packet(jobs=(PacketJob(job=Job(spread="none", work=0, time_limit=5, drivers=("process",))),), pack=1)
     assert not warnings.of(OrderRequest(packet=quiet, orchestration="push", priority=9, target_policy="any"))
-    assert [warning.field for warning in warnings.of(Target(drain=True, cordoned=True, max_fulfilments=3))] == ["drain"]
+    secret = Target(drain=True, cordoned=True, max_fulfilments=3, kubeconfig_secret="s")
+    assert [warning.field for warning in warnings.of(secret)] == ["kubeconfig_secret"]
     assert [warning.field for warning in warnings.of(ScalePolicy(), "objects[1]")] == ["objects[1].kind"]
 
 
