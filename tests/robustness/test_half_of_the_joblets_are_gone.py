@@ -30,6 +30,8 @@ KEPT = ("P1", "P2", "P3", "P4", "P5", "P7", "P9")
 RATE = 100
 LEASE, GRACE, KILL = 6, 3, 1
 LATE_SECONDS = 1.0
+# A run counts only if the offered load was really reached before the fault.
+REACHED = 0.9
 SETTINGS = cluster_pb2.Settings(joblet_lease=LEASE, heartbeat=1, target_grace=GRACE, kill_grace=KILL)
 # For joblets that may take their time to come back.
 PATIENT = cluster_pb2.Settings(joblet_lease=LEASE, heartbeat=1, target_grace=PATIENCE_SECONDS, kill_grace=KILL)
@@ -48,7 +50,17 @@ def an_order(identity: str, number: int) -> orders_pb2.Order:
     return orders_pb2.Order(id=identity, packet=orders_pb2.PacketRef(object=packet))
 
 
-async def warm(world: Upped, running: Load, seconds: float = 3.0) -> str:
+@dataclass(frozen=True)
+class Rates:
+    offered: float
+    taken: float
+    finished: float
+
+    def __str__(self) -> str:
+        return f"offered {self.offered:.0f}/s, taken {self.taken:.0f}/s, finished {self.finished:.0f}/s"
+
+
+async def warm(world: Upped, running: Load, seconds: float = 3.0) -> Rates:
     """The rates of that time, once something finished."""
     await world.witness.until(lambda: "Succeeded" in world.witness.phases.values(), "an order has finished")
     loop = asyncio.get_running_loop()
@@ -56,7 +68,7 @@ async def warm(world: Upped, running: Load, seconds: float = 3.0) -> str:
     await asyncio.sleep(seconds)
     rates, took = running.rates(since, loop.time()), loop.time() - since
     finished = (world.witness.finals(running.acknowledged) - done) / took
-    return f"offered {rates.offered:.0f}/s, taken {rates.reached:.0f}/s, finished {finished:.0f}/s"
+    return Rates(rates.offered, rates.reached, finished)
 
 
 async def occupy(world: Upped, target: str, resource: str = "") -> str:
@@ -178,15 +190,19 @@ async def test_five_of_ten_joblets_fall_silent_and_their_work_is_done_elsewhere(
             assert phases(world, target)[-4:] == ["Ready", "Suspect", "Failed", "Ready"]
         every, first = given_elsewhere(world, gone), given_elsewhere(world, gone, marked)
         checked = holders_never_overlapped(world, gone)
-        tell(
+        said = (
             f"{told}; {len(running.acknowledged)} orders; {every.count} attempts given back at most "
-            f"{every.back:.2f} s, those with room placed {first.placed:.2f} s and the last "
-            f"{every.placed:.2f} s after their session was gone (bound {GRACE + LATE_SECONDS:g} s); "
-            f"{checked} releases of unique resources compared"
+            f"{every.back:.2f} s, those with room placed {first.placed:.2f} s and the last {every.placed:.2f} s "
+            f"after their session was gone (bound {GRACE + LATE_SECONDS:g} s); {checked} releases compared"
         )
+        tell(said)
         assert first.count == len(HALF)
-        assert max(every.back, first.placed) <= GRACE + LATE_SECONDS
         promises.succeeded_once(world, marked)
+        if told.taken < RATE * REACHED:
+            pytest.skip(
+                f"all promises were kept, but the time counts only under the load, which was not reached: {said}"
+            )
+        assert max(every.back, first.placed) <= GRACE + LATE_SECONDS
 
 
 @pytest.mark.timeout(600)
