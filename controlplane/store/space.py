@@ -18,7 +18,7 @@ from controlplane.store.channel import Channels
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS = 5.0
+LOOK_SECONDS = 2.0
 _SOON_SECONDS = 1.0
 
 
