@@ -29,7 +29,7 @@ REASONS = (
 )  # fmt: skip
 ACTIONS = ("retry", "ignore", "fail", "fail_order", "hold")
 # Ends for which the work itself is not to blame.
-RETRIED = frozenset({"TargetLost", "Lost", "Evicted", "Preempted", "Moved"})
+RETRIED = frozenset({"TargetLost", "Lost", "Evicted", "Preempted"})
 DEFAULT_LIMIT = 5
 DEFAULT_CAP_SECONDS = 3600
 _JITTER = 0.2
