@@ -236,7 +236,7 @@ async def test_what_is_being_removed_takes_nothing_and_says_why(stage: Stage) ->
     told = explain(stage.ledgers, order, datetime.now(UTC))
     (verdict,) = told.groups[0].targets
     assert (verdict.fits, verdict.filter) == (False, "TargetNotReady")
-    assert verdict.sentence == "farm-1 takes no work: it is being removed by scale policy farm"
+    assert verdict.sentence == "farm-1 takes no new work: it is being removed by scale policy farm"
 
 
 async def test_what_has_not_started_moves_to_a_newcomer(stage: Stage) -> None:
@@ -257,7 +257,7 @@ async def test_what_has_not_started_moves_to_a_newcomer(stage: Stage) -> None:
         await stage.report(moved, "Cancelled", reason="Cancelled")
         await stage.until(lambda: stage.cache.snapshot.count("status/ended", slow) == 1)
         (ended,) = [entry.read(Ended) for entry in stage.cache.snapshot.all("status/ended", slow)]
-        assert [(task.reason, task.decision) for task in ended.tasks] == [("Moved", "retry")]
+        assert [(task.reason, task.decision) for task in ended.tasks] == [("Moved", "move")]
 
 
 async def test_a_provider_that_refuses_is_told_of(stage: Stage) -> None:

@@ -125,7 +125,7 @@ def test_a_target_gets_larger_while_its_command_runs_on_and_smaller_again(farm: 
     shown(farm, "tall")
     assert farm.call("cpctl", "delete", "scalepolicy", "tall").returncode == 0
     third = farm.submit_many(1, "true")
-    why = "tall-1 takes no work: it is being removed by scale policy tall"
+    why = "tall-1 takes no new work: it is being removed by scale policy tall"
     eventually(lambda: farm.cpctl("explain", third)["groups"][0]["targets"][0]["sentence"] == why)
     assert farm.task(first)["phase"] == "Running"
     assert farm.joblets() == ["tall-1"], "nothing with work on it is removed"

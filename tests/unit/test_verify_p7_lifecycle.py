@@ -41,8 +41,8 @@ def test_an_order_without_status_is_pending_and_a_target_is_provisioning() -> No
     story = Past()
     story.commit({STATUS: past.status("Running"), keys.target_status("eu"): past.target_status("Ready")})
     assert whys(story) == []
-    story.commit({keys.target_status("us"): past.target_status("Suspect")})
-    assert whys(story) == ["went from Provisioning to Suspect"]
+    story.commit({keys.target_status("us"): past.target_status("Drained")})
+    assert whys(story) == ["went from Provisioning to Drained"]
 
 
 @pytest.mark.parametrize("phase", sorted(FINAL_ORDER))
