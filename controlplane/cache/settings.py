@@ -9,4 +9,5 @@ from controlplane.model.settings import DEFAULT, Settings
 
 def settings_of(snapshot: Snapshot) -> Settings:
     entry = snapshot.get("config", "settings")
-    return silence.fitting((entry.sound(Settings) if entry is not None else None) or DEFAULT)
+    found = entry.sound(Settings) if entry is not None else None
+    return silence.fitting(found) if found is not None else DEFAULT
