@@ -42,9 +42,11 @@ _WISHES = {
     "drain": ("DrainWished", "DrainTakenBack"),
 }
 _SILENT_FIELDS = frozenset({"resolved", "resolved_digest", "digest", "value", "secrets"})
-_DECISIONS = {"retry": "Retry", "hold": "Held", "done": "Ignored"}
+_DECISIONS = {"retry": "Retry", "hold": "Held", "ignore": "Ignored"}
 _TROUBLE = frozenset({"Suspect", "Failed"})
 _MOST_ENDS = 50
+# What is new there, or gone, is what is meant to be.
+_COME_AND_GO = frozenset({"config/orders", "desired"})
 
 
 def of(delta: Delta, look: Look) -> Iterator[Happening]:
@@ -57,6 +59,13 @@ def of(delta: Delta, look: Look) -> Iterator[Happening]:
     except (Broken, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         if tell is _config:
             yield poison("/".join((delta.tree, *delta.parts)), delta.revision)
+
+
+def silent(delta: Delta) -> bool:
+    """Whether it is of the good path by its place alone: most changes are, and each is asked on every replica."""
+    if delta.tree in _COME_AND_GO:
+        return delta.old is None or delta.new is None
+    return delta.tree == "inventory" and delta.parts[1] != keys.LIVE
 
 
 def poison(key: str, revision: int) -> Happening:

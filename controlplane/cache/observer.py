@@ -41,8 +41,9 @@ class Observer:
     def _hear(self, deltas: Sequence[Delta], revision: int) -> None:
         if self._listed:
             for delta in deltas:
-                for happening in happenings.of(delta, self._look):
-                    self._tell(happening)
+                if not happenings.silent(delta):
+                    for happening in happenings.of(delta, self._look):
+                        self._tell(happening)
         self._listed = True
         if self._ledgers.poisoned or self._poison:
             self._hear_of_poison(revision)

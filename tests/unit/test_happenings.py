@@ -119,7 +119,7 @@ def attempt(index: int = 0, **fields: Any) -> EndedTask:
         ({}, "AttemptFailed"),
         ({"decision": "retry"}, "Retry"),
         ({"decision": "hold"}, "Held"),
-        ({"decision": "done"}, "Ignored"),
+        ({"decision": "ignore"}, "Ignored"),
         ({"phase": "Cancelled", "reason": "Preempted", "decision": "retry"}, "Retry"),
     ],
 )
