@@ -153,7 +153,8 @@ def _reason(task: EndedTask) -> str:
 def _attempt_told(task: EndedTask, target: str) -> str:
     where = f" on {target}" if target else ""
     later = f", not before {task.not_before}" if task.not_before else ""
-    return f"attempt {task.attempt} of {task.job}{where} ended: {_end(task)}; decision: {task.decision}{later}"
+    why = f" ({task.why})" if task.why else ""
+    return f"attempt {task.attempt} of {task.job}{where} ended: {_end(task)}; decision: {task.decision}{why}{later}"
 
 
 def _end(task: EndedTask) -> str:
