@@ -20,7 +20,7 @@ from tests.robustness.world import Plan, World, a_world
 P = TypeVar("P", Replica, Joblet)
 
 # Longer than an answer may take: the load repeats a submit, which an identity older than this would not survive.
-CLEAN_UP_SECONDS = 10
+CLEAN_UP_SECONDS = 20
 # More attempts than one transaction of the clean-up deletes.
 MANY = 120
 

@@ -168,7 +168,11 @@ def holders_never_overlapped(world: Upped, gone: dict[str, float]) -> int:
 
 
 @pytest.mark.timeout(600)
-async def test_five_of_ten_joblets_fall_silent_and_their_work_is_done_elsewhere(tmp_path: Path, tell: Tell) -> None:
+@pytest.mark.parametrize("timed", [False, pytest.param(True, marks=pytest.mark.long)])
+async def test_five_of_ten_joblets_fall_silent_and_their_work_is_done_elsewhere(
+    tmp_path: Path, tell: Tell, timed: bool
+) -> None:
+    """`timed`: the bound holds under the whole load, which takes a machine that is not busy with anything else."""
     async with an_up(tmp_path / "up", targets=10, settings=SETTINGS) as world:
         # What has to wait for room waits for others too; these wait for the grace time only.
         marked = {await occupy(world, target, OWN if target == HALF[0] else "") for target in HALF}
@@ -190,19 +194,16 @@ async def test_five_of_ten_joblets_fall_silent_and_their_work_is_done_elsewhere(
             assert phases(world, target)[-4:] == ["Ready", "Suspect", "Failed", "Ready"]
         every, first = given_elsewhere(world, gone), given_elsewhere(world, gone, marked)
         checked = holders_never_overlapped(world, gone)
-        said = (
+        tell(
             f"{told}; {len(running.acknowledged)} orders; {every.count} attempts given back at most "
             f"{every.back:.2f} s, those with room placed {first.placed:.2f} s and the last {every.placed:.2f} s "
             f"after their session was gone (bound {GRACE + LATE_SECONDS:g} s); {checked} releases compared"
         )
-        tell(said)
         assert first.count == len(HALF)
         promises.succeeded_once(world, marked)
-        if told.taken < RATE * REACHED:
-            pytest.skip(
-                f"all promises were kept, but the time counts only under the load, which was not reached: {said}"
-            )
-        assert max(every.back, first.placed) <= GRACE + LATE_SECONDS
+        if timed:
+            assert told.taken >= RATE * REACHED
+            assert max(every.back, first.placed) <= GRACE + LATE_SECONDS
 
 
 @pytest.mark.timeout(600)
