@@ -165,10 +165,13 @@ def an_order(
     real: bool = False,
     target: str = "",
     priority: int | None = None,
+    prefer: str = "",
 ) -> orders_pb2.Order:
     """One task; on a target of real commands or on a simulated one, told apart by a quantity that only they have."""
     room = {"cpu": 1.0, "real" if real else "sim": 1.0}
     job = jobs_pb2.Job(command=command, requests=common_pb2.Quantities(of=room), resources=[unique] if unique else [])
+    if prefer:
+        job.prefer.add().targets.append(prefer)
     packet = packets_pb2.Packet(jobs=[packets_pb2.PacketJob(job=packets_pb2.JobRef(object=job), count=1)])
     order = orders_pb2.Order(id=identity, packet=orders_pb2.PacketRef(object=packet), priority=priority)
     if target:

@@ -30,10 +30,12 @@ LATE_SECONDS = 3.0
 ONLY_FIRST = ("sh", "-c", 'test "$CONTROLPLANE_ATTEMPT" != 1 || exec sleep 60')
 
 
-async def submit(world: World, *, command: Sequence[str] = ("true",), unique: str = "", target: str = "") -> str:
+async def submit(
+    world: World, *, command: Sequence[str] = ("true",), unique: str = "", target: str = "", prefer: str = ""
+) -> str:
     identity = world.client.mint.make()
     # The load keeps the targets busy; what the test looks at does not queue behind it.
-    order = an_order(identity, command=command, unique=unique, real=True, target=target, priority=100)
+    order = an_order(identity, command=command, unique=unique, real=True, target=target, priority=100, prefer=prefer)
     await world.client.orders.submit(order)
     return identity
 
@@ -95,12 +97,11 @@ async def test_a_joblet_that_was_cut_off_finds_its_work_given_away_and_its_holde
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(a_world(tmp_path, Plan(settings=SETTINGS, processes=1)))
         links = [await stack.enter_async_context(linked(endpoint)) for endpoint in world.endpoints]
-        # The roomiest target is chosen first.
         far = world.add_process_target("far", [link.address for link in links], capacity="cpu=50,real=50")
         await world.witness.until(lambda: world.witness.targets.get("far") == "Ready", "far is Ready")
         running = await stack.enter_async_context(load(world.endpoints))
         rates = await running.warm()
-        plain, holder = [await submit(world, command=ONLY_FIRST, unique=unique) for unique in ("", OWN)]
+        plain, holder = [await submit(world, command=ONLY_FIRST, unique=unique, prefer="far") for unique in ("", OWN)]
         started = [await until_started(world, order) for order in (plain, holder)]
         assert [run.target for run in started] == ["far", "far"]
         fault = Fault(world)
