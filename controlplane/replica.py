@@ -11,8 +11,9 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import structlog
@@ -30,17 +31,21 @@ from controlplane.controller_manager import controllers, restoring
 from controlplane.controller_manager.archive import Archive
 from controlplane.controller_manager.keeping import Keeping
 from controlplane.controller_manager.scaling_made import Provider, Providing
+from controlplane.election.attendance import Attendance
 from controlplane.election.election import Election
 from controlplane.election.leadership import Leadership
 from controlplane.election.settings import ElectionSettings
 from controlplane.election.view import CandidateEntry
+from controlplane.hosting.host import Host, Launch
 from controlplane.model.errors import ControlPlaneError, Deposed, Refused, Unavailable
 from controlplane.model.event import Folding
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Candidate, Term
+from controlplane.model.scalepolicy import CLUSTER_API
 from controlplane.providers.local import LocalProvider
 from controlplane.providers.webhook import WebhookProvider
 from controlplane.scheduler.cycle import Scheduler
+from controlplane.sealing import read_keys
 from controlplane.settings import ReplicaSettings, address, size
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.event_log import EventLog, Leases
@@ -55,6 +60,7 @@ log = structlog.get_logger(__name__)
 _SWITCH_SECONDS = 0.0005
 _FIRST_CYCLE_SECONDS = 2.0
 _AGAIN_SECONDS = 0.2
+JOBLET = (sys.executable, "-P", "-m", "controlplane.cli.controlplane", "joblet")
 
 
 class ElectionView:
@@ -137,6 +143,7 @@ class Replica:
         self._clock = clock
         self._failpoints = Failpoints(settings.failpoints)
         self._mint = Mint(wall_milliseconds, chance)
+        self._incarnation = self._mint.make()
         options = EtcdOptions(settings.etcd, settings.etcd_ca, settings.etcd_cert, settings.etcd_key)
         self._store = Store(options, clock)
         self._cache = Cache(self._store, clock, check_seconds=settings.cache_check)
@@ -151,6 +158,7 @@ class Replica:
             Leases(self._store.grant, lambda: float(settings_of(self._cache.snapshot).event_ttl), clock),
             clock,
         )
+        self._keyring = read_keys(settings.secret_key_file, chance)
         self._renewals = Renewals(self._store.channels)
         self._archive = self._open_archive()
         self._space = SpaceWatch(self._store.channels, size(settings.etcd_quota, "etcd_quota"))
@@ -158,7 +166,7 @@ class Replica:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set, then steps down first and stops serving last."""
-        incarnation = self._mint.make()
+        incarnation = self._incarnation
         async with asyncio.TaskGroup() as tasks:
             running = (self._cache.run(), self._renewals.run(), self._events.run())
             following = [tasks.create_task(one) for one in running]
@@ -175,11 +183,14 @@ class Replica:
             await server.start()
             seat.election = self._election(incarnation, server)
             campaign = tasks.create_task(seat.election.run(self._lead))
+            hosting = tasks.create_task(self._host(incarnation, server.grpc_address))
             await stop.wait()
             campaign.cancel()
             with suppress(asyncio.CancelledError):
                 await campaign
-            await server.stop()
+            # By now the leader gives what is hosted here to others.
+            hosting.cancel()
+            await asyncio.gather(hosting, server.stop(), return_exceptions=True)
             for task in following:
                 task.cancel()
         await self._store.close()
@@ -201,7 +212,6 @@ class Replica:
 
     def _election(self, incarnation: str, server: ApiServer) -> Election:
         settings = self._settings
-        host, port = address(settings.pulse, "pulse")
         candidate = Candidate(
             id=settings.id,
             incarnation=incarnation,
@@ -210,23 +220,23 @@ class Replica:
             pulse="",
             pid=os.getpid(),
             version=controlplane.__version__,
+            keys=self._keyring.ids,
         )
         return Election(
             self._store,
             ElectionView(self._cache),
-            ElectionSettings(
-                ttl_seconds=settings.ttl,
-                loop_silence_seconds=settings.loop_silence,
-                pulse_silence_seconds=settings.pulse_silence,
-                pulse_beat_seconds=settings.pulse_beat,
-                pulse_answer_seconds=settings.pulse_answer,
-                pulse_host=host,
-                pulse_port=port,
-                pulse_advertise=settings.pulse_advertise,
-            ),
+            election_settings(settings),
             candidate,
             self._clock,
         )
+
+    async def _host(self, incarnation: str, endpoint: str) -> None:
+        """Its joblets speak to this replica alone: cut off from etcd it cannot serve them, and another hosts them."""
+        command = (*JOBLET, "--driver", "kubernetes", "--hosted", "--endpoints", endpoint)
+        with folder_of(self._settings) as folder:
+            launch = Launch(command, _environment(self._settings), folder)
+            record, clock = self._events.record, self._clock
+            await Host(self._cache, self._keyring, incarnation, launch=launch, record=record, clock=clock).run()
 
     def _dependencies(self, seat: Seat, incarnation: str) -> ApiDependencies:
         return ApiDependencies(
@@ -242,6 +252,7 @@ class Replica:
             version=controlplane.__version__,
             incarnation=incarnation,
             space=self._space,
+            keyring=self._keyring,
             record=self._events.record,
         )
 
@@ -267,6 +278,7 @@ class Replica:
                     self._clock,
                     upkeep=upkeep,
                     providing=self._providing,
+                    attendance=Attendance(election_settings(self._settings), self._incarnation),
                     failpoints=self._failpoints,
                 )
                 term.create_task(running)
@@ -286,7 +298,36 @@ def providers_of(settings: ReplicaSettings, clock: Clock) -> dict[str, Provider]
     secret = settings.read_webhook_secret()
     if secret:
         found["webhook"] = WebhookProvider(secret, clock)
+    if settings.cluster_api_kubeconfig:
+        # The client takes a second to import, which no other replica has to wait for.
+        from controlplane.providers.cluster_api import ClusterApiProvider, by_file
+
+        found[CLUSTER_API] = ClusterApiProvider(by_file(settings.cluster_api_kubeconfig), clock)
     return found
+
+
+def election_settings(settings: ReplicaSettings) -> ElectionSettings:
+    host, port = address(settings.pulse, "pulse")
+    return ElectionSettings(
+        ttl_seconds=settings.ttl,
+        loop_silence_seconds=settings.loop_silence,
+        pulse_silence_seconds=settings.pulse_silence,
+        pulse_beat_seconds=settings.pulse_beat,
+        pulse_answer_seconds=settings.pulse_answer,
+        pulse_host=host,
+        pulse_port=port,
+        pulse_advertise=settings.pulse_advertise,
+    )
+
+
+@contextmanager
+def folder_of(settings: ReplicaSettings) -> Iterator[Path]:
+    """Where hosted joblets have their files: each replica its own, since two joblets never share a folder."""
+    if settings.hosting_dir:
+        yield Path(settings.hosting_dir).absolute() / settings.id
+    else:
+        with tempfile.TemporaryDirectory(prefix="controlplane-hosted-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
 
 
 def _environment(settings: ReplicaSettings) -> dict[str, str]:

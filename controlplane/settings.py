@@ -22,7 +22,10 @@ class ReplicaSettings:
     which finished orders go before they are deleted; empty for none. archive_bytes: when a file of it is full.
     `local_targets` is the folder below which scale policies make joblets on this host, and `local_endpoints` what those
     connect to, this replica when not said. `webhook_secret` says where the secret is that webhooks are signed with:
-    `file:PATH` or `env:NAME`. Without them the providers `local` and `webhook` make nothing here.
+    `file:PATH` or `env:NAME`. `cluster_api_kubeconfig` is a file that says how to reach the management cluster of the
+    provider `cluster-api`. Without them the providers make nothing here. `secret_key_file` holds the keys that seal
+    secrets; without it this replica takes none and hosts no joblets. Those keep their files below `hosting_dir`, which
+    is a folder for the time being when not said.
     """
 
     etcd: tuple[str, ...]
@@ -46,6 +49,9 @@ class ReplicaSettings:
     local_targets: str = ""
     local_endpoints: str = ""
     webhook_secret: str = ""
+    secret_key_file: str = ""
+    hosting_dir: str = ""
+    cluster_api_kubeconfig: str = ""
     failpoints: str = ""
 
     def __post_init__(self) -> None:
@@ -64,6 +70,8 @@ class ReplicaSettings:
             raise Invalid("cache_check", f"must be at least 1 second, not {self.cache_check}")
         for endpoint in filter(None, self.local_endpoints.split(",")):
             address(endpoint, "local_endpoints")
+        if self.cluster_api_kubeconfig and not Path(self.cluster_api_kubeconfig).is_file():
+            raise Invalid("cluster_api_kubeconfig", f"must be a file, not {self.cluster_api_kubeconfig!r}")
         where, _, name = self.webhook_secret.partition(":")
         if self.webhook_secret and (where not in ("file", "env") or not name):
             raise Invalid("webhook_secret", f"must be file:PATH or env:NAME, not {self.webhook_secret!r}")

@@ -47,6 +47,7 @@ class OrderBuilder:
     resources: tuple[Resource, ...] = ()
     held: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    image: str = ""
     drivers: tuple[str, ...] = ()
     policy: str | None = None
     job_policy: str | None = None
@@ -55,6 +56,7 @@ class OrderBuilder:
     order_priority: int = 50
     cancel: bool = False
     pause: bool = False
+    pack: int = 1
 
     def of(self, count: int) -> Self:
         """How many tasks the job that follows has."""
@@ -65,6 +67,7 @@ class OrderBuilder:
         job = Job(
             name=f"job-{len(self.resolved)}",
             command=("true",),
+            image=self.image,
             env=dict(self.env),
             requests=dict(requests),
             target_policy=self.job_policy,
@@ -89,6 +92,9 @@ class OrderBuilder:
     def with_env(self, **env: str) -> Self:
         return replace(self, env=tuple(env.items()))
 
+    def with_image(self, image: str) -> Self:
+        return replace(self, image=image)
+
     def with_drivers(self, *drivers: str) -> Self:
         return replace(self, drivers=drivers)
 
@@ -97,6 +103,10 @@ class OrderBuilder:
 
     def strict(self, target: str) -> Self:
         return replace(self, policy=f"strict:{target}")
+
+    def packed(self, pack: int) -> Self:
+        """Up to so many tasks share a fulfilment."""
+        return replace(self, pack=pack)
 
     def with_priority(self, priority: int) -> Self:
         return replace(self, order_priority=priority)
@@ -109,7 +119,7 @@ class OrderBuilder:
 
     def build(self) -> Order:
         jobs = self.resolved or self.jobs(cpu=1).resolved
-        resolved = msgspec.json.encode(Resolved(jobs=jobs, resources=self.resources))
+        resolved = msgspec.json.encode(Resolved(jobs=jobs, resources=self.resources, pack=self.pack))
         digest = hashlib.sha256(resolved).hexdigest()
         return Order(
             id=self.identity,

@@ -36,12 +36,12 @@ def a_job(name: str = "job", **said: Any) -> Job:
     return Job(name=name, command=("true",), **{"requests": {"cpu": 1}, **said})
 
 
-def order_of(*jobs: tuple[int, Job], gang: bool = False, **said: Any) -> Order:
+def order_of(*jobs: tuple[int, Job], gang: bool = False, pack: int = 1, **said: Any) -> Order:
     """So many tasks of each job."""
     found = tuple(ResolvedJob(job=job, count=count) for count, job in jobs)
     unique = sorted({name for _, job in jobs for name in job.resources})
     resources = tuple(Resource(name=name, key=name, value="1", unique=True) for name in unique)
-    resolved = msgspec.json.encode(Resolved(jobs=found, resources=resources, gang=gang))
+    resolved = msgspec.json.encode(Resolved(jobs=found, resources=resources, gang=gang, pack=pack))
     digest = hashlib.sha256(resolved).hexdigest()
     return Order(
         id=an_identity(),

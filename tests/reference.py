@@ -135,7 +135,8 @@ class State:
             case "TargetPolicy":
                 return group.policy not in ("any", f"strict:{place.name}")
             case "DriverUnsupported":
-                return bool(job.drivers) and place.driver not in job.drivers
+                unsupported = bool(job.drivers) and place.driver not in job.drivers
+                return unsupported or (place.driver == "kubernetes" and not job.image)
             case "RegionMismatch":
                 return bool(job.region) and place.region != job.region
             case "ConstraintUnmet":

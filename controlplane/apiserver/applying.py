@@ -17,13 +17,15 @@ from controlplane.apiserver.admission.warnings import Warning
 from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.repeating import insist
+from controlplane.apiserver.safekeeping import Safe
 from controlplane.apiserver.space_guard import check_room
-from controlplane.apiserver.storing import key_of, merged, same_revision
+from controlplane.apiserver.storing import created, key_of, merged, same_revision
 from controlplane.apiserver.submission import Submissions
 from controlplane.model import identity, times
 from controlplane.model.errors import AlreadyExists, Broken, Conflict, Invalid, LimitExceeded, Refused
 from controlplane.model.object import Named
 from controlplane.model.order import Order, OrderRequest
+from controlplane.model.secret import Secret, SecretWish
 from controlplane.model.settings import Settings
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item, Value
@@ -57,6 +59,7 @@ class Applying:
     def __init__(self, deps: ApiDependencies, submissions: Submissions) -> None:
         self._deps = deps
         self._submissions = submissions
+        self._safe = Safe(deps.keyring)
 
     async def apply(self, wishes: Sequence[tuple[Wish, int]]) -> tuple[list[Applied], int, list[Warning]]:
         """Each wish comes with the revision that its writer read, 0 for any. Returns what was done, and when."""
@@ -148,9 +151,9 @@ class Applying:
             return _decide_settings(item, there)
         stamp = named.Stamp(self._deps.mint.make(), times.show(self._deps.clock.wall()))
         if there is None:
-            new = named.create(item, stamp)
+            new = created(item, stamp, self._safe)
             return Applied(new, CREATED), codec.encode(new)
-        new, changes = merged(item, there, stamp, one.path)
+        new, changes = merged(item, there, stamp, self._safe, one.path)
         if not changes:
             return Applied(new, UNCHANGED), b""
         same_revision(there, one.revision, new)
@@ -176,7 +179,10 @@ def _repeated(order: Order, there: Value, path: str) -> Order:
 
 
 def _named(wishes: Sequence[tuple[Wish, int]]) -> dict[tuple[type[Named], str], Named]:
-    return {(type(wish), wish.name): wish for wish, _ in wishes if isinstance(wish, Named)}
+    """Whoever names a secret of the file needs no more than that it will be there."""
+    found: list[Named] = [wish for wish, _ in wishes if isinstance(wish, Named)]
+    found = [Secret(name=wish.name, type=wish.type) if isinstance(wish, SecretWish) else wish for wish in found]
+    return {(type(wish), wish.name): wish for wish in found}
 
 
 def _settings(wishes: Sequence[tuple[Wish, int]], known: Catalogue) -> Settings:

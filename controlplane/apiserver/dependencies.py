@@ -2,22 +2,24 @@
 
 `Writer` and `Election` are the two ports that others fill: a writer commits what clients send, many at a time; an
 election tells who leads and can be asked to let go. `record` keeps what a person may ask about later, and never waits.
-Nothing here does anything.
+`logs` is where the streams of joblets and the readers of logs meet. Nothing here does anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from controlplane.aio.clock import Clock
+from controlplane.apiserver.logs.desk import Desk
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
 from controlplane.model.errors import ControlPlaneError
 from controlplane.model.event import Record, ignore
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Term
+from controlplane.sealing import NO_KEYS, Keyring
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
 from controlplane.store.space import SpaceWatch
@@ -63,3 +65,5 @@ class ApiDependencies:
     incarnation: str
     space: SpaceWatch
     record: Record = ignore
+    keyring: Keyring = NO_KEYS
+    logs: Desk = field(default_factory=Desk)

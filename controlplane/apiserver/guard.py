@@ -51,13 +51,23 @@ def streamed(method: Stream[S]) -> Call[S]:
         try:
             async with aclosing(method(self, request, context)) as messages:
                 async for message in messages:
-                    await context.write(message)
+                    if not await _sent(context, message):
+                        return
         except ControlPlaneError as error:
             await refuse(context, error)
         except Exception as error:  # noqa: BLE001 - the last one who can answer the client
             await _broke(context, method.__qualname__, error)
 
     return call
+
+
+async def _sent(context: Context, message: Any) -> bool:
+    """False when the client left while it was being sent, which is nobody's fault."""
+    try:
+        await context.write(message)
+    except grpc.aio.InternalError:
+        return False
+    return True
 
 
 async def refuse(context: Context, error: ControlPlaneError) -> NoReturn:

@@ -28,11 +28,13 @@ from controlplane.wire.v1 import (
     joblets_pb2,
     joblets_pb2_grpc,
     jobs_pb2,
+    logs_pb2,
     orders_pb2,
     packets_pb2,
     resources_pb2,
     rules_pb2,
     scalepolicies_pb2,
+    secrets_pb2,
     targets_pb2,
 )
 
@@ -55,8 +57,8 @@ OPTIONS = [
 ]
 
 _FILES = (
-    cluster_pb2, cycles_pb2, events_pb2, fulfilments_pb2, joblets_pb2, jobs_pb2, orders_pb2, packets_pb2,
-    resources_pb2, rules_pb2, scalepolicies_pb2, targets_pb2,
+    cluster_pb2, cycles_pb2, events_pb2, fulfilments_pb2, joblets_pb2, jobs_pb2, logs_pb2, orders_pb2, packets_pb2,
+    resources_pb2, rules_pb2, scalepolicies_pb2, secrets_pb2, targets_pb2,
 )  # fmt: skip
 # Every service of the API by its full name.
 SERVICES = tuple(service.full_name for file in _FILES for service in file.DESCRIPTOR.services_by_name.values())
@@ -96,6 +98,7 @@ class ApiServer:
         await self._health.enter_graceful_shutdown()
         self._joblets.close()
         await self._server.stop(GRACE_SECONDS)
+        await self._deps.logs.close()
         if self._http is not None:
             await self._http.cleanup()
 

@@ -16,6 +16,7 @@ from controlplane.apiserver.admission.warnings import Warning
 from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.repeating import insist
+from controlplane.apiserver.safekeeping import Safe
 from controlplane.apiserver.space_guard import check_room
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model import times
@@ -25,6 +26,7 @@ from controlplane.model.lifecycle import TargetPhase
 from controlplane.model.object import Named
 from controlplane.model.packet import Packet
 from controlplane.model.resource import Resource
+from controlplane.model.secret import Secret, SecretWish
 from controlplane.model.target import Target, TargetStatus
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item, Value
@@ -44,6 +46,7 @@ class Stored:
 class Objects:
     def __init__(self, deps: ApiDependencies) -> None:
         self._deps = deps
+        self._safe = Safe(deps.keyring)
 
     def stamp(self) -> Stamp:
         return Stamp(self._deps.mint.make(), times.show(self._deps.clock.wall()))
@@ -52,7 +55,7 @@ class Objects:
         return await admitted(self._deps.store, self._deps.cache, lambda known: check(item, known))
 
     async def create(self, item: Named) -> Stored:
-        new = named.create(await self.admit(item, named.admit), self.stamp())
+        new = created(await self.admit(item, named.admit), self.stamp(), self._safe)
         check_room(self._deps)
         outcome, _ = await insist(self._deps, transaction.creating(key_of(new), codec.encode(new)))
         if outcome.succeeded:
@@ -70,7 +73,7 @@ class Objects:
             there = await self._deps.store.get(key_of(checked))
             if there is None:
                 raise NotFound(f"name: there is no {kind_of(checked)} {checked.name!r}", field="name")
-            new, changes = merged(checked, there, self.stamp())
+            new, changes = merged(checked, there, self.stamp(), self._safe)
             if not changes:
                 return Stored(new, there.mod_revision, warnings.of(new))
             same_revision(there, revision, checked)
@@ -95,20 +98,27 @@ class Objects:
 
 
 def kind_of(item: Named) -> str:
-    return type(item).__name__.lower()
+    return str(type(item).__struct_config__.tag).lower()
 
 
 def key_of(item: Named) -> str:
     return keys.config(FOLDERS[type(item)], item.name)
 
 
-def merged(item: N, there: Value, stamp: Stamp, path: str = "") -> tuple[N, bool]:
+def created(item: Named, stamp: Stamp, safe: Safe) -> Named:
+    """The object as it would be stored where nothing is."""
+    return safe.create(item, stamp) if isinstance(item, SecretWish) else named.create(item, stamp)
+
+
+def merged(item: Named, there: Value, stamp: Stamp, safe: Safe, path: str = "") -> tuple[Named, bool]:
     """The object as it would be stored over what is there, and whether that changes anything."""
     try:
+        if isinstance(item, SecretWish):
+            return safe.update(item, codec.decode(there.value, Secret), path)
         old = codec.decode(there.value, type(item))
     except Broken:
         # What cannot be read can be replaced.
-        return named.create(item, stamp), True
+        return created(item, stamp, safe), True
     new = named.update(item, old, path)
     return new, new != old
 
@@ -128,6 +138,11 @@ def not_needed(kind: type[Named], name: str, snapshot: Snapshot) -> None:
     """IllegalTransition while something that exists would be left without it. Orders carry copies and need nothing."""
     if kind is Target:
         _not_working(name, snapshot)
+    if kind is Secret:
+        for entry in snapshot.all("config/targets"):
+            target = entry.sound(Target)
+            if target is not None and target.kubeconfig_secret == name:
+                raise IllegalTransition(f"name: target {target.name!r} needs {name!r}", field="name")
     if kind in (Job, Resource):
         for entry in snapshot.all("config/packets"):
             packet = entry.sound(Packet)

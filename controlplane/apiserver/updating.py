@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission import catalogue, fields
+from controlplane.apiserver.admission import catalogue, cluster, fields
 from controlplane.apiserver.admission import job as jobs
 from controlplane.apiserver.admission import order as orders
 from controlplane.apiserver.admission.catalogue import Catalogue
@@ -84,3 +84,5 @@ def _agree(order: Order, changed: Order, ledgers: Ledgers) -> None:
     own = {resource.name for resource in resolved.resources if resource.unique}
     for part in resolved.jobs:
         jobs.unique_limit(len(unique | own.intersection(part.job.resources)), "resources")
+        handed = {one.name: one for one in resolved.resources if one.name in part.job.resources}
+        cluster.distinct((handed | {one.name: one for one in changed.resources}).values(), "resources")

@@ -16,7 +16,9 @@ from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.wishes import cancelled
 from controlplane.model.errors import IllegalTransition, Invalid, LimitExceeded, NotFound, Unavailable
-from controlplane.model.order import Move, Order, Release, TaskSelection
+from controlplane.model.fulfilment import TaskRef
+from controlplane.model.order import Move, Order, Release, Stopped, TaskSelection
+from controlplane.store import keys
 
 T = TypeVar("T")
 
@@ -88,6 +90,34 @@ def release_tasks(ledgers: Ledgers, job: str, index: int | None) -> Change:
         return replace(order, releases=_bounded((*kept, release)))
 
     return change
+
+
+def confirm_stopped(ledgers: Ledgers, job: str, index: int) -> Change:
+    """A person's word for an attempt on a target that is silent: nobody else can say that it is over."""
+
+    def change(order: Order, phase: str) -> Order:
+        not_final(order, phase, "released")
+        ledger = _ledger(ledgers, order)
+        attempt = _tasks(ledger, job, index).attempt(index)
+        word = Stopped(job=job, index=index, attempt=attempt)
+        if word in order.stopped:
+            return order
+        target = _place(ledger, word)
+        if target is None:
+            raise IllegalTransition(f"task {job}/{index} is on no target", field="index")
+        if ledgers.cache.snapshot.get("inventory", target, keys.LIVE) is not None:
+            rule = f"task {job}/{index} is on {target}, whose joblet answers: cancel or move the task instead"
+            raise IllegalTransition(rule, field="stopped")
+        kept = (one for one in order.stopped if _place(ledger, one) is not None)
+        return replace(order, stopped=_bounded((*kept, word)))
+
+    return change
+
+
+def _place(ledger: OrderLedger, word: Stopped) -> str | None:
+    """The target that has this attempt."""
+    wanted = TaskRef(job=word.job, index=word.index, attempt=word.attempt)
+    return next((live.fulfilment.target for live in ledger.live.values() if wanted in live.fulfilment.tasks), None)
 
 
 def _ledger(ledgers: Ledgers, order: Order) -> OrderLedger:

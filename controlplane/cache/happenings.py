@@ -33,6 +33,7 @@ _KINDS = {
     "targets": "Target",
     "rules": "Rule",
     "scalepolicies": "ScalePolicy",
+    "secrets": "Secret",
 }
 # What a wish is called when it is made and when it is taken back.
 _WISHES = {
@@ -41,7 +42,7 @@ _WISHES = {
     "cordoned": ("CordonWished", "UncordonWished"),
     "drain": ("DrainWished", "DrainTakenBack"),
 }
-_SILENT_FIELDS = frozenset({"resolved", "resolved_digest", "digest", "value", "secrets"})
+_SILENT_FIELDS = frozenset({"resolved", "resolved_digest", "digest", "value", "secrets", "sealed"})
 _DECISIONS = {"retry": "Retry", "hold": "Held", "ignore": "Ignored"}
 _TROUBLE = frozenset({"Suspect", "Failed"})
 _MOST_ENDS = 50

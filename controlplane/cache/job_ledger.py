@@ -86,6 +86,16 @@ class JobLedger:
             self.attempts = _with(self.attempts, index, attempt)
         return True
 
+    def place(self, index: int, attempt: int) -> None:
+        """The attempt is under way, unless a later one is known or the task is over."""
+        if attempt == 1 and 0 <= index < self.count and self.state[index] == FRESH:
+            self.counts[FRESH] -= 1
+            self.counts[LIVE] += 1
+            self.state[index] = LIVE
+        elif self.saw(index, attempt) and self.state[index] not in OVER:
+            self.set(index, LIVE)
+            self.hold_until(index, None)
+
     def note_retry(self, task: EndedTask) -> None:
         """Ends may be told in any order, and more than once."""
         retries = self.retries.get(task.index, {})

@@ -9,8 +9,8 @@ but the byte.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from controlplane.cache import wishes
@@ -52,8 +52,7 @@ _NONE = (0,) * 10
 MAX_TASKS = 1_000_000
 
 
-@dataclass(slots=True)
-class LiveFulfilment:
+class LiveFulfilment(msgspec.Struct, eq=False, gc=False):
     """What is placed, and the newest report about it."""
 
     fulfilment: Fulfilment
@@ -64,13 +63,14 @@ class LiveFulfilment:
     percent: int = 0
 
 
-@dataclass(slots=True)
-class OrderLedger:
+class OrderLedger(msgspec.Struct, eq=False, gc=False):
+    """There is one for every order that is not over: not for the garbage collector."""
+
     order: Order
     revision: int
     resolved: Resolved
     jobs: dict[str, JobLedger]
-    live: dict[str, LiveFulfilment] = field(default_factory=dict)
+    live: dict[str, LiveFulfilment] = {}
     phase: str = "Pending"
     status_revision: int = 0
     ended_any: bool = False
@@ -148,9 +148,8 @@ class OrderLedger:
         self.live[fulfilment.id] = LiveFulfilment(fulfilment, revision)
         for task in fulfilment.tasks:
             job = self.jobs.get(task.job)
-            if job is not None and job.saw(task.index, task.attempt) and job.state[task.index] not in OVER:
-                job.set(task.index, LIVE)
-                job.hold_until(task.index, None)
+            if job is not None:
+                job.place(task.index, task.attempt)
 
     def unplace(self, fulfilment: str) -> None:
         """The fulfilment is gone. A task whose end is not told in the same breath is an orphan until it is."""
@@ -174,6 +173,10 @@ class OrderLedger:
             if task.phase == "Running":
                 running += 1
                 percent += task.percent or 0
+            elif task.phase in ENDS and observed is not None and observed.phase not in ENDS:
+                # It ended before its neighbours, with whom it is released.
+                running += 1
+                percent += 100
         self.running += running - live.running
         self.percents += percent - live.percent
         live.observed, live.observed_revision, live.running, live.percent = observed, revision, running, percent
@@ -284,7 +287,11 @@ class OrderLedger:
         return not self.order.paused and not self.ending and self.pending() > 0
 
     def counts(self) -> Counts:
-        total = [sum(counts) for counts in zip(_NONE, *(job.counts for job in self.jobs.values()), strict=True)]
+        jobs = self.jobs.values()
+        if len(jobs) == 1:
+            (total,) = [job.counts for job in jobs]
+        else:
+            total = [sum(counts) for counts in zip(_NONE, *(job.counts for job in jobs), strict=True)]
         running = self.running
         pending, cancelled = total[FRESH] + total[RETRY] + total[ORPHAN], total[CANCELLED] + total[CALLED_OFF]
         if self.ending:

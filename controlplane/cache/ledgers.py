@@ -263,6 +263,7 @@ class Ledgers:
         before = there.fulfilments.get(identity)
         if before is not None:
             self.owners.remove(before)
+            there.remove(identity)
         there.add(fulfilment)
         self.owners.add(fulfilment)
         ledger = self.orders.get(fulfilment.order)

@@ -24,16 +24,16 @@ OTHER = ""
 _EMPTY: Tree = Map()
 
 
-class Entry:
-    """One key. `read` decodes each time, `object` keeps what it decoded; both raise Broken on poison."""
+class Entry(msgspec.Struct, eq=False, gc=False):
+    """One key. `read` decodes each time, `object` keeps what it decoded; both raise Broken on poison.
 
-    __slots__ = ("_object", "parts", "stored", "tree")
+    Made for every key that anybody writes, and kept in great numbers: not for the garbage collector.
+    """
 
-    def __init__(self, tree: str, parts: tuple[str, ...], stored: Value) -> None:
-        self.tree = tree
-        self.parts = parts
-        self.stored = stored
-        self._object: msgspec.Struct | None = None
+    tree: str
+    parts: tuple[str, ...]
+    stored: Value
+    _object: msgspec.Struct | None = None
 
     def read(self, kind: type[S]) -> S:
         return codec.decode(self.stored.value, kind)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 from immutables import Map
 
 from controlplane.model.fulfilment import Ended, Fulfilment, Traits
@@ -16,8 +17,7 @@ from controlplane.model.job import Constraint
 from controlplane.model.quantity import Number, whole
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True, gc=False):
     """All that neighbours may ask of each other."""
 
     labels: tuple[tuple[str, str], ...] = ()
@@ -62,7 +62,7 @@ class TargetLedger:
     version: int = 0
 
     def add(self, fulfilment: Fulfilment) -> None:
-        self.remove(fulfilment.id)
+        """One that is not there yet."""
         self.version += 1
         self.fulfilments = self.fulfilments.set(fulfilment.id, fulfilment)
         for name, amount in fulfilment.requests.items():

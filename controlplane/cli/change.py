@@ -62,12 +62,30 @@ async def move(
         return await _answer(shell, client, answer, wish if wait else None, seconds)
 
 
-async def release(shell: Shell, tasks: _TASKS, wait: WAIT = False, timeout: TIMEOUT = None) -> int | None:
+async def release(
+    shell: Shell,
+    tasks: _TASKS,
+    stopped: Annotated[
+        bool,
+        typer.Option(
+            "--stopped",
+            help="The task's target is lost, and you made sure that nothing of it runs any more: "
+            "its unique resources are for others.",
+        ),
+    ] = False,
+    wait: WAIT = False,
+    timeout: TIMEOUT = None,
+) -> int | None:
     """Let held tasks of an order, a job, or one of them go on."""
     chosen, seconds = selection_of(tasks), confirming.seconds_of(timeout, wait=wait)
+    if stopped and chosen.index is None:
+        raise Invalid("tasks", "must be ORDER/JOB/INDEX with --stopped: attempts are confirmed one by one")
+    request = _request(chosen)
+    request.stopped = stopped
     async with shell.client() as client:
-        answer = await client.orders.release_tasks(_request(chosen))
-        return await _answer(shell, client, answer, Wish(chosen.order, answer.revision) if wait else None, seconds)
+        answer = await client.orders.release_tasks(request)
+        wish = Wish(chosen.order, answer.revision, stopped, chosen.job, chosen.index)
+        return await _answer(shell, client, answer, wish if wait else None, seconds)
 
 
 async def pause(shell: Shell, order: _ORDER) -> None:

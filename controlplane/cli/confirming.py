@@ -18,6 +18,7 @@ from controlplane.model.errors import Invalid
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.wire.v1 import common_pb2
 
+ENDS = frozenset({"Succeeded", "Failed", "Cancelled"})
 WAIT = Annotated[bool, typer.Option("--wait", help="Return when the targets concerned have confirmed.")]
 TIMEOUT = Annotated[str | None, typer.Option(metavar="DURATION", help="Stop waiting after that long (30s, 2h).")]
 
@@ -71,9 +72,18 @@ async def _done(client: Client, wish: Wish, item: dict[str, Any]) -> bool:
     if not wish.leaves:
         return True
     async for fulfilment in _placed(client, wish.order):
-        if any(wish.concerns(task) for task in fulfilment.tasks):
+        if holds_up(wish, fulfilment):
             return False
     return True
+
+
+def holds_up(wish: Wish, fulfilment: Any) -> bool:
+    """Of several tasks together each ends by itself, whenever the others do; with the last one the fulfilment goes, and
+    what is shown then says how each of them ended."""
+    ended = {(seen.job, seen.index) for seen in fulfilment.observed.tasks if seen.phase in ENDS}
+    concerned = {(task.job, task.index) for task in fulfilment.tasks if wish.concerns(task)}
+    left = {(task.job, task.index) for task in fulfilment.tasks} - ended
+    return bool(concerned) and (not left or not concerned <= ended)
 
 
 async def _placed(client: Client, order: str) -> AsyncIterator[Any]:

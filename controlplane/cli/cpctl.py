@@ -5,6 +5,7 @@ from __future__ import annotations
 from controlplane.cli import (
     backup,
     change,
+    creating,
     drill,
     explain,
     get,
@@ -15,11 +16,28 @@ from controlplane.cli import (
     status,
     submitting,
     targeting,
+    task_logs,
     top,
     verify,
 )
 
-GROUPS = (submitting, get, top, explain, plan, change, targeting, leading, status, verify, replay, drill, backup)
+GROUPS = (
+    submitting,
+    creating,
+    get,
+    task_logs,
+    top,
+    explain,
+    plan,
+    change,
+    targeting,
+    leading,
+    status,
+    verify,
+    replay,
+    drill,
+    backup,
+)
 
 
 def main() -> None:

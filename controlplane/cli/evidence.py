@@ -22,11 +22,13 @@ _AT_ONCE = 16
 _LOOKS = 12
 _LOOK_SECONDS = 0.5
 _SHORT = Patience(attempt_seconds=10.0, total_seconds=2.0)
+# Of joblets with a process of their own, by target; and of those that replicas host, by replica and target.
+_RECORDS = ("joblets/*/records.jsonl", "hosted/*/*/records.jsonl")
 
 
 def joblet_records(data_dir: Path) -> Iterator[Record]:
     """Every whole line of every joblet below the folder."""
-    for path in sorted((data_dir / "joblets").glob("*/records.jsonl")):
+    for path in sorted(path for place in _RECORDS for path in data_dir.glob(place)):
         with path.open("rb") as lines:
             for line in lines:
                 if (record := records.parse(line)) is not None:

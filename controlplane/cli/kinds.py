@@ -33,6 +33,7 @@ KINDS = (
     Kind("Fulfilment", "fulfilments", "id", lambda client: client.fulfilments, tables.FULFILMENTS, False),
     Kind("Rule", "rules", "name", lambda client: client.rules, tables.RULES),
     Kind("ScalePolicy", "scalepolicies", "name", lambda client: client.scalepolicies, tables.SCALE_POLICIES),
+    Kind("Secret", "secrets", "name", lambda client: client.secrets, tables.SECRETS),
     Kind("Cycle", "cycles", "n", lambda client: client.cycles, tables.CYCLES, False),
     Kind("Term", "terms", "epoch", lambda client: client.terms, tables.TERMS, False),
     Kind("Event", "events", "id", lambda client: client.events, tables.EVENTS, False),

@@ -17,6 +17,7 @@ from controlplane.engine.signature import ANY, STRICT, Signature
 from controlplane.engine.world import TargetRow, is_open
 from controlplane.model.errors import Compacted, Refused
 from controlplane.model.leadership import Cycle
+from controlplane.model.nodes import KUBERNETES
 from controlplane.model.selectors import match_all
 from controlplane.replay import replaying
 from controlplane.replay.replaying import Again
@@ -112,6 +113,7 @@ def _takes(row: TargetRow, signature: Signature, now: datetime) -> bool:
         and not any(_repels(kind) for kind in row.kinds)
         and signature.policy in (ANY, f"{STRICT}{row.name}")
         and (not signature.drivers or facts.driver in signature.drivers)
+        and not (signature.imageless and facts.driver == KUBERNETES)
         and signature.region in ("", facts.region)
         and match_all(signature.hard, facts.labels)
     )

@@ -58,6 +58,10 @@ replica.__signature__ = inspect.Signature(_replica_options())  # type: ignore[at
 replica.__annotations__ = {option.name: option.annotation for option in _replica_options()}
 
 
+def _of_kubernetes(**options: Any) -> Any:
+    return typer.Option(rich_help_panel="Kubernetes", **options)
+
+
 def joblet(
     target: Annotated[str, typer.Option(metavar="NAME", help="The target it works for; made when unknown.")],
     endpoints: Annotated[str, typer.Option(metavar="A,B", help="Replicas to connect to.")],
@@ -71,11 +75,20 @@ def joblet(
     region: Annotated[str, typer.Option(help="Of a target that is made.")] = "",
     labels: Annotated[str, typer.Option(metavar="zone=a,disk=ssd", help="Of a target that is made.")] = "",
     resizable: Annotated[bool, typer.Option("--resizable", help="A target that is made is as large as I say.")] = False,
+    kubeconfig: Annotated[Path | None, _of_kubernetes(metavar="FILE", help="The cluster; none inside of one.")] = None,
+    namespace: Annotated[str, _of_kubernetes(metavar="NS", help="Where the pods go.")] = "",
+    pull_secrets: Annotated[str, _of_kubernetes(metavar="A,B", help="For the images of all pods.")] = "",
+    security: Annotated[str, _of_kubernetes(help="restricted; baseline lets images run as root.")] = "restricted",
+    request_timeout: Annotated[str, _of_kubernetes(help="Of one request to the API.")] = "10s",
+    tombstone: Annotated[str, _of_kubernetes(help="How long a pod that ended is kept.")] = "10m",
+    start_patience: Annotated[str, _of_kubernetes(help="How long a pod may wait for an image or a node.")] = "5m",
+    away: Annotated[str, _of_kubernetes(help="How long the API may be gone before the target falls silent.")] = "10s",
+    hosted: Annotated[bool, typer.Option("--hosted", hidden=True, help="Started by a replica.")] = False,
 ) -> None:
     """Run one joblet, or many simulated ones."""
     from controlplane.cli.submitting import user
     from controlplane.joblet import main
-    from controlplane.joblet.settings import JobletSettings
+    from controlplane.joblet.settings import ClusterSettings, JobletSettings
 
     settings = JobletSettings(
         target=target,
@@ -91,6 +104,17 @@ def joblet(
         region=region,
         labels=pairs(labels, "labels"),
         resizable=resizable,
+        cluster=ClusterSettings(
+            kubeconfig=str(kubeconfig.absolute()) if kubeconfig is not None else "",
+            namespace=namespace,
+            pull_secrets=tuple(filter(None, pull_secrets.split(","))),
+            security=security,
+            request_timeout=quantity.parse_duration(request_timeout, "request_timeout"),
+            tombstone=quantity.parse_duration(tombstone, "tombstone"),
+            start_patience=quantity.parse_duration(start_patience, "start_patience"),
+            away=quantity.parse_duration(away, "away"),
+        ),
+        hosted=hosted,
         failpoints=os.environ.get("CONTROLPLANE_FAILPOINTS", ""),
     )
     logs.to_stderr()
@@ -117,4 +141,4 @@ def _joblet_folder(given: Path | None, driver: str, target: str) -> str:
     """Commands outlive their joblet, so it always needs a folder; what is simulated does without."""
     if given is not None:
         return str(given.absolute())
-    return str(whereabouts.default_dir() / "joblets" / target) if driver == "process" else ""
+    return str(whereabouts.default_dir() / "joblets" / target) if driver != "simulated" else ""

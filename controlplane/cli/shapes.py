@@ -45,6 +45,13 @@ def target(message: Message) -> dict[str, Any]:
     return value
 
 
+def secret(message: Message) -> dict[str, Any]:
+    """What it holds is never answered, so there is no field for it."""
+    value = convert.to_plain(message)
+    value.pop("data", None)
+    return value
+
+
 def term(message: Message) -> dict[str, Any]:
     value = convert.to_plain(message)
     value.setdefault("ended", None)
@@ -59,4 +66,4 @@ def _rest(value: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in value.items() if key not in known and key != "reasons"}
 
 
-_SHAPES = {"Order": order, "Target": target, "Term": term}
+_SHAPES = {"Order": order, "Target": target, "Secret": secret, "Term": term}

@@ -113,9 +113,15 @@ def run(app: typer.Typer, name: str) -> NoReturn:
     except (KeyboardInterrupt, asyncio.CancelledError):
         code = INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the flush at exit would fail once more
-        code = READER_LEFT
+        code = reader_left()
     sys.exit(code or DONE)
+
+
+def reader_left() -> int:
+    """Nobody reads stdout any more; the exit code for that. A command that writes much asks for it by itself: click
+    would make a plain 1 of the error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the flush at exit would fail once more
+    return READER_LEFT
 
 
 def _usage(error: Exception, name: str) -> int:

@@ -101,11 +101,15 @@ async def apply(shell: Shell, file: Annotated[str, _FILE]) -> None:
     """Admit a file of objects, all of them or none; an order in it is submitted."""
     found = documents.read(file)
     async with shell.client() as client:
-        request = cluster_pb2.ApplyRequest(objects=[_object(client, document.object) for document in found])
+        request = cluster_pb2.ApplyRequest(objects=[object_of(client, document.object) for document in found])
         try:
             answer = await client.cluster.apply(request)
         except Refused as error:
             raise _in_file(error, found) from None
+    show_applied(shell, answer)
+
+
+def show_applied(shell: Shell, answer: cluster_pb2.ApplyResponse) -> None:
     change.warn(shell, answer)
     items = [{"kind": item.kind, "name": item.name, "id": item.id, "result": item.result} for item in answer.items]
     if shell.out.is_table:
@@ -143,13 +147,13 @@ def _wire(client: Client, order: OrderRequest) -> orders_pb2.Order:
     return convert.to_wire(named, orders_pb2.Order)
 
 
-def _object(client: Client, item: Manifest) -> cluster_pb2.Object:
+def object_of(client: Client, item: Manifest) -> cluster_pb2.Object:
     if isinstance(item, OrderRequest):
         return cluster_pb2.Object(order=_wire(client, item))
     if hasattr(item, "owner"):
         item = msgspec.structs.replace(item, owner=item.owner or user())
     message = cluster_pb2.Object()
-    field = getattr(message, type(item).__name__.lower())
+    field = getattr(message, str(type(item).__struct_config__.tag).lower())
     field.SetInParent()
     convert.fill(item, field)
     return message

@@ -159,6 +159,18 @@ RESOURCES = (
     Column("KEY", _text("key")),
     Column("VALUE", lambda item: _show(item.get("value"))[:40]),
     Column("UNIQUE", _text("unique")),
+    Column("MOUNT", _text("mount"), wide=True),
+    _LABELS,
+    _OWNER,
+    _ID,
+    _AGE,
+)
+SECRETS = (
+    _NAME,
+    Column("TYPE", _text("type")),
+    Column("SIZE", _text("size")),
+    Column("DIGEST", lambda item: _show(item.get("digest"))[:12]),
+    Column("KEY", _text("key"), wide=True),
     _LABELS,
     _OWNER,
     _ID,

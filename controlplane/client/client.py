@@ -19,6 +19,7 @@ from controlplane.wire.v1.packets_pb2_grpc import PacketsStub
 from controlplane.wire.v1.resources_pb2_grpc import ResourcesStub
 from controlplane.wire.v1.rules_pb2_grpc import RulesStub
 from controlplane.wire.v1.scalepolicies_pb2_grpc import ScalePoliciesStub
+from controlplane.wire.v1.secrets_pb2_grpc import SecretsStub
 from controlplane.wire.v1.targets_pb2_grpc import TargetsStub
 
 
@@ -44,6 +45,7 @@ class Client:
         self.targets = Named(caller, TargetsStub)
         self.rules = Named(caller, RulesStub)
         self.scalepolicies = Named(caller, ScalePoliciesStub)
+        self.secrets = Named(caller, SecretsStub)
         self.orders = Orders(caller)
         self.fulfilments = Readable(caller, FulfilmentsStub, "id")
         self.cycles = Readable(caller, CyclesStub, "n")

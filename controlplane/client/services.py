@@ -11,11 +11,13 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from controlplane.client.caller import Caller, Method
+from controlplane.client.logs import read_logs
 from controlplane.client.watch import Stream, latest, watch
 from controlplane.wire.v1 import cluster_pb2 as cluster
 from controlplane.wire.v1 import cluster_pb2_grpc as cluster_grpc
 from controlplane.wire.v1 import common_pb2 as common
 from controlplane.wire.v1 import explanations_pb2 as explanations
+from controlplane.wire.v1 import logs_pb2 as logs
 from controlplane.wire.v1 import orders_pb2 as orders
 from controlplane.wire.v1 import orders_pb2_grpc as orders_grpc
 
@@ -121,6 +123,10 @@ class Orders(Readable):
         """What would become of an order; nothing is written."""
         request.min_revision = max(request.min_revision, self._caller.revision)
         return await self._caller.read(Method(self._stub, "Plan", explanations.Plan), request)
+
+    def logs(self, request: logs.LogsRequest) -> AsyncGenerator[logs.LogsChunk, None]:
+        """What one task wrote; goes on at another endpoint where one breaks."""
+        return read_logs(self._caller, self._stub, request)
 
     async def delete(self, identity: str, *, revision: int = 0) -> common.DeleteResponse:
         request = common.DeleteRequest(name=identity, revision=revision)

@@ -100,7 +100,7 @@ async def messages(caller: Caller, stream: Stream, request: Any) -> AsyncGenerat
     lane = await caller.lane(caller.clock.monotonic() + caller.patience.total_seconds)
     call = getattr(lane.stub(stream.stub), stream.method)(request, timeout=_STREAM_SECONDS)
     try:
-        while (message := await _read(call, lane)) is not grpc.aio.EOF:
+        while (message := await next_message(call, lane)) is not grpc.aio.EOF:
             yield message
     except grpc.aio.AioRpcError as error:
         failure = understand(error)
@@ -112,7 +112,7 @@ async def messages(caller: Caller, stream: Stream, request: Any) -> AsyncGenerat
     await caller.clock.sleep(0.1)
 
 
-async def _read(call: Any, lane: Lane) -> Any:
+async def next_message(call: Any, lane: Lane) -> Any:
     """The next message, or EOF when the server stopped answering."""
     reading = asyncio.ensure_future(call.read())
     try:

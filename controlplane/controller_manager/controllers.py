@@ -12,6 +12,7 @@ from controlplane.cache.ledgers import Ledgers
 from controlplane.controller_manager.archive import Archive
 from controlplane.controller_manager.clean_up import CleanUp
 from controlplane.controller_manager.compaction import Compaction
+from controlplane.controller_manager.hosting import HostingController
 from controlplane.controller_manager.orders import Orders
 from controlplane.controller_manager.recurring import Recurring
 from controlplane.controller_manager.restoring import Restoring
@@ -19,6 +20,7 @@ from controlplane.controller_manager.runner import Controller, Runner
 from controlplane.controller_manager.scaling import ScalingController
 from controlplane.controller_manager.scaling_made import MadeController, Providing
 from controlplane.controller_manager.targets import Targets
+from controlplane.election.attendance import Attendance
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.kv import Store
 from controlplane.store.space import SpaceWatch
@@ -40,18 +42,21 @@ async def run(
     *,
     upkeep: Upkeep | None = None,
     providing: Providing | None = None,
+    attendance: Attendance | None = None,
     failpoints: Failpoints = NO_FAILPOINTS,
 ) -> None:
     """Until cancelled, or until one finds this leader deposed.
 
     Without upkeep nothing is archived or compacted; who provides nothing does not scale.
     """
+    hosting = HostingController(ledgers, writer, attendance)
     controllers: list[Controller] = [
         Orders(ledgers, writer, clock),
         Targets(ledgers, writer, clock),
         Restoring(ledgers, writer, clock),
         CleanUp(ledgers, writer, clock, upkeep.archive if upkeep is not None else None, failpoints),
         Recurring(ledgers, writer, clock),
+        hosting,
     ]
     if upkeep is not None:
         controllers.append(Compaction(ledgers, upkeep.store, upkeep.space, clock))
@@ -61,5 +66,6 @@ async def run(
             MadeController(ledgers, writer, clock, providing),
         ]
     async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(hosting.attend())
         for controller in controllers:
             tasks.create_task(Runner(controller, ledgers, clock).run())

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from controlplane.model import silence
 from controlplane.model.lifecycle import TARGET, TargetPhase, steps
 from controlplane.model.target import Live, Target, TargetStatus
 
 SILENT = "JobletSilent"
 OLD_WORK = "StopsOldWork"
+HOLDERS = "HoldersMayLive"
 _STEPS = steps(TARGET)
 
 
@@ -35,8 +37,16 @@ class Sight:
 
     @property
     def lost(self) -> bool:
-        """Long enough without a joblet that nothing it ran can hold a unique resource any more."""
+        """Long enough without a joblet that, where its driver kills holders, nothing it ran holds anything any more."""
         return self.live is None and self.silent >= self.grace
+
+    @property
+    def driver(self) -> str:
+        """Of the session that is there or the last one that was; before the first one, what its user says."""
+        if self.live is not None and self.live.session:
+            return self.live.driver
+        known = self.before.driver if self.before is not None else ""
+        return known or (self.target.driver if self.target is not None else "")
 
     @property
     def phase(self) -> TargetPhase:
@@ -81,4 +91,6 @@ def reason_of(sight: Sight, phase: TargetPhase) -> str:
     """Why it takes nothing, where the phase alone does not say so."""
     if sight.live is not None:
         return OLD_WORK if sight.live.leftovers else ""
+    if phase == TargetPhase.FAILED and sight.placed and not silence.kills_holders(sight.driver):
+        return HOLDERS
     return SILENT if phase in (TargetPhase.SUSPECT, TargetPhase.FAILED) else ""

@@ -41,8 +41,9 @@ def circumstances(
 
 def why_stopped(task: ObservedTask, wanted: Fulfilment, ledger: OrderLedger | None) -> str:
     """Why it was stopped is the leader's to know, whatever the joblet made of it."""
-    if len(wanted.tasks) == 1 or ledger is None:
-        return wanted.reason
+    why = wanted.why_stop(task.job, task.index) or wanted.reason
+    if wanted.want != "stop" or len(wanted.tasks) == 1 or ledger is None:
+        return why
     if wanted.reason == failure.MOVED and not wishes.moved(ledger.order, task.job, task.index, task.attempt):
         return _ALONG
     gone = ledger.ending or wishes.cancelled(ledger.order, task.job, task.index)

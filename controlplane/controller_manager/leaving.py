@@ -2,7 +2,8 @@
 
 From a target that is drained or was deleted, work is evicted: its joblet is asked to stop it, and the end it reports
 makes it a retry. From a lost target it is given back as TargetLost, unless the joblet is there again: the write
-compares that no session is, so that a joblet that returns knows of everything that was taken from it.
+compares that no session is, so that a joblet that returns knows of everything that was taken from it. What may still
+hold unique resources stays there (`holders`).
 """
 
 from __future__ import annotations

@@ -106,6 +106,7 @@ def run_of(template: Order, scheduled: datetime, *, epoch: int, now: str) -> Ord
         cancel_tasks=(),
         moves=(),
         releases=(),
+        stopped=(),
         digest=content,
         schedule=None,
         template=template.id,

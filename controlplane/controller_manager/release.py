@@ -6,13 +6,14 @@ between is never thrown away unread.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from controlplane.cache.ledger import LiveFulfilment, OrderLedger
 from controlplane.controller_manager import judging
-from controlplane.model.fulfilment import Ended, Fulfilment, ObservedTask
+from controlplane.model.fulfilment import Ended, Fulfilment, ObservedTask, TaskStop
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, delete, mod_is, put
 
@@ -32,7 +33,7 @@ def ended_by_report(live: LiveFulfilment, ledger: OrderLedger, *, epoch: int, no
 
 
 def _stopped(task: ObservedTask, wanted: Fulfilment, ledger: OrderLedger) -> ObservedTask:
-    if task.phase != "Cancelled" or wanted.want != "stop" or not wanted.reason:
+    if task.phase != "Cancelled" or not wanted.why_stop(task.job, task.index):
         return task
     return msgspec.structs.replace(task, reason=judging.why_stopped(task, wanted, ledger))
 
@@ -91,6 +92,13 @@ def _release(
         ),
     )
     return Release(ended, item)
+
+
+def stop_some(fulfilment: Fulfilment, stops: Sequence[TaskStop], *, epoch: int, revision: int) -> Item:
+    """Asks the joblet to stop these tasks too; the others of the fulfilment go on."""
+    wanted = msgspec.structs.replace(fulfilment, epoch=epoch, stop=(*fulfilment.stop, *stops))
+    place = keys.desired(fulfilment.target, fulfilment.id)
+    return Item(compares=(mod_is(place, revision),), then=(put(place, codec.encode(wanted)),))
 
 
 def stop(fulfilment: Fulfilment, reason: str, *, epoch: int, revision: int) -> Item:

@@ -70,13 +70,14 @@ def choose(world: World, newcomer: str, candidates: Sequence[Unstarted]) -> list
         source = one.fulfilment.target
         if len(chosen) == MOST or source == newcomer or row not in room.open_rows(one.signature)[0]:
             continue
-        needs = dict(one.signature.needs)
+        needs = {name: amount for name, amount in one.fulfilment.requests.items() if amount > 0}
         if _load(capacity[newcomer], free[newcomer], needs) >= _load(capacity[source], free[source], {}):
             continue
         for name, amount in needs.items():
             free[newcomer][name] = free[newcomer].get(name, 0) - amount
             free[source][name] = free[source].get(name, 0) + amount
-        room.take_one(one.signature, row)
+        for _ in one.fulfilment.tasks:
+            room.take_one(one.signature, row)
         chosen.append(one)
     return chosen
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from controlplane.model.quantity import Number, show
-from controlplane.model.scalepolicy import REMOVE, Made, MadePhase, Metric, ScalePolicy
+from controlplane.model.scalepolicy import CLUSTER_API, REMOVE, Made, MadePhase, Metric, ScalePolicy
 
 # A target whose joblet was awaited in vain for so long is given up.
 GIVE_UP_SECONDS = 600.0
@@ -207,8 +207,13 @@ def _others_do(policy: ScalePolicy, staying: Sequence[Place], leaving: Place) ->
 
 
 def smaller_size(policy: ScalePolicy, place: Place) -> Mapping[str, Number] | None:
-    """The next smaller size, if what is on the target fits into it."""
+    """The next smaller size, if what is on the target fits into it.
+
+    Of a cluster with machines nobody can say which one goes: it gets smaller only while nothing is on it.
+    """
     sizes = policy.steps()
+    if policy.provider == CLUSTER_API and place.busy:
+        return None
     below = [size for size in sizes if _within(size, place.made.capacity) and size != place.made.capacity]
     if len(sizes) < 2 or not below or not _within(place.used or {}, below[-1]):
         return None

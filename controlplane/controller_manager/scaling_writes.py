@@ -12,9 +12,18 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from controlplane.controller_manager.scaling_plan import Action, Grow, Keep, Resize, Shrink, shown
-from controlplane.model.scalepolicy import REMOVE, Made, MadePhase, ScalePolicy, Scaling, ScalingStep, TargetTemplate
+from controlplane.model.scalepolicy import (
+    CLUSTER_API,
+    REMOVE,
+    Made,
+    MadePhase,
+    ScalePolicy,
+    Scaling,
+    ScalingStep,
+    TargetTemplate,
+)
 from controlplane.store import codec, keys
-from controlplane.store.transaction import Compare, Item, Operation, absent, mod_is, put
+from controlplane.store.transaction import Compare, Item, Operation, absent, mod_is, nothing_below, put
 
 MOST_AT_ONCE = 40
 KEPT_STEPS = 50
@@ -57,6 +66,8 @@ def item_of(
             old, revision = records.made[action.target]
             made = changed(old, action, epoch=epoch, now=now, make_identity=make_identity)
             compares.append(mod_is(keys.made(made.target), revision))
+            if isinstance(action, Resize) and loses_machines(old, made):
+                compares.append(nothing_below(keys.desired_on(made.target)))
         operations.append(put(keys.made(made.target), codec.encode(made)))
         steps.append(_step(action, made.target, count, now))
     scaling = replace(
@@ -80,6 +91,7 @@ def new(policy: ScalePolicy, target: str, action: Grow, *, epoch: int, now: str,
         capacity=dict(action.capacity),
         template=policy.template or TargetTemplate(),
         url=policy.url,
+        cluster_api=policy.cluster_api,
         created=now,
         since=now,
     )
@@ -101,6 +113,12 @@ def changed(
         generation=made.generation + 1,
         since=now,
     )
+
+
+def loses_machines(old: Made, made: Made) -> bool:
+    """Whether machines go, with whatever is on them."""
+    less = any(amount < old.capacity.get(name, 0) for name, amount in made.capacity.items())
+    return made.provider == CLUSTER_API and less
 
 
 def _step(action: Action, target: str, count: int, now: str) -> ScalingStep:

@@ -1,14 +1,17 @@
-"""Which fulfilments of an order have to stop, and why: it was cancelled, it failed, it is late, a task is to leave."""
+"""Which fulfilments of an order have to stop, and why: it was cancelled, it failed, it is late, a task is to leave.
+
+Of several tasks in one fulfilment only those stop that are to leave; the others go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from controlplane.cache import wishes
-from controlplane.cache.ledger import OrderLedger
+from controlplane.cache.ledger import ENDS, LiveFulfilment, OrderLedger
 from controlplane.controller_manager import release
 from controlplane.model import failure
-from controlplane.model.fulfilment import Fulfilment
+from controlplane.model.fulfilment import TaskRef, TaskStop
 from controlplane.model.order import Order
 from controlplane.store.transaction import Item
 
@@ -22,9 +25,16 @@ def stops(ledger: OrderLedger, *, late: bool, epoch: int) -> Iterator[Item]:
     for identity, live in ledger.live.items():
         if live.fulfilment.want == "stop" or identity in ledger.over:
             continue
-        why = reason or why_one(order, live.fulfilment)
-        if why is not None:
-            yield release.stop(live.fulfilment, why, epoch=epoch, revision=live.revision)
+        if reason is not None:
+            yield release.stop(live.fulfilment, reason, epoch=epoch, revision=live.revision)
+        elif some := list(singles(order, live)):
+            yield _stop(live, some, epoch=epoch)
+
+
+def _stop(live: LiveFulfilment, some: Sequence[TaskStop], *, epoch: int) -> Item:
+    if len(live.fulfilment.tasks) == 1:
+        return release.stop(live.fulfilment, some[0].reason, epoch=epoch, revision=live.revision)
+    return release.stop_some(live.fulfilment, some, epoch=epoch, revision=live.revision)
 
 
 def why_all(ledger: OrderLedger, *, late: bool) -> str | None:
@@ -35,10 +45,18 @@ def why_all(ledger: OrderLedger, *, late: bool) -> str | None:
     return failure.DEADLINE_EXCEEDED if late else None
 
 
-def why_one(order: Order, fulfilment: Fulfilment) -> str | None:
-    for task in fulfilment.tasks:
-        if wishes.cancelled(order, task.job, task.index):
-            return failure.CANCELLED
-        if wishes.moved(order, task.job, task.index, task.attempt):
-            return failure.MOVED
-    return None
+def singles(order: Order, live: LiveFulfilment) -> Iterator[TaskStop]:
+    """Tasks that their user wants to leave, and that neither were asked to yet nor have ended by themselves."""
+    seen = live.observed.tasks if live.observed is not None else ()
+    past = {(task.job, task.index) for task in seen if task.phase in ENDS}
+    past.update((task.job, task.index) for task in live.fulfilment.stop)
+    for task in live.fulfilment.tasks:
+        reason = why_one(order, task) if (task.job, task.index) not in past else None
+        if reason is not None:
+            yield TaskStop(job=task.job, index=task.index, reason=reason)
+
+
+def why_one(order: Order, task: TaskRef) -> str | None:
+    if wishes.cancelled(order, task.job, task.index):
+        return failure.CANCELLED
+    return failure.MOVED if wishes.moved(order, task.job, task.index, task.attempt) else None

@@ -2,7 +2,8 @@
 
 The grace time is counted on the leader's own monotonic clock from when it saw the session gone; a new leader counts
 anew, which is late but never early. It is not below the time within which holders of unique resources are dead, so
-claims go with the attempts. The phase goes first: work leaves a target only when it is on record why.
+claims go with the attempts; where nothing kills holders, those stay until their end is certain (`holders`). The phase
+goes first among what is written: work leaves a target only when it is on record why.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from controlplane.aio.clock import Clock
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.cache.settings import settings_of
-from controlplane.controller_manager import leaving
+from controlplane.controller_manager import holders, leaving
 from controlplane.controller_manager.health import Sight, phase_of, reason_of
 from controlplane.controller_manager.runner import Again
 from controlplane.engine.world import row_of
@@ -27,7 +28,7 @@ from controlplane.model.settings import Settings
 from controlplane.model.target import Live, Target, TargetStatus
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
-from controlplane.store.transaction import Compare, Item, delete, mod_is, put
+from controlplane.store.transaction import Compare, Item, absent, delete, mod_is, put
 
 _USED_SECONDS = 1.0
 _AT_ONCE = 200
@@ -42,6 +43,8 @@ class Targets:
         self._clock = clock
         self._gone_since: dict[str, float] = {}
         self._written: dict[str, float] = {}
+        # Lost targets that kept holders: a person's word about one of their orders concerns them.
+        self._keeping: set[str] = set()
 
     def every_key(self) -> Iterable[str]:
         snapshot = self._ledgers.cache.snapshot
@@ -49,7 +52,11 @@ class Targets:
 
     def concerned(self, touched: Touched) -> Iterable[str]:
         """New settings may mean new times for all of them."""
-        return self.every_key() if "config" in touched.config else touched.targets
+        for key in touched.targets:
+            self._silent_since(key)
+        if "config" in touched.config:
+            return self.every_key()
+        return {*touched.targets, *self._keeping} if self._keeping and touched.orders else touched.targets
 
     async def reconcile(self, key: str) -> Again | None:
         began, settings = self._clock.monotonic(), settings_of(self._ledgers.cache.snapshot)
@@ -59,9 +66,12 @@ class Targets:
             self._forget(key)
             return await self._remove(key, sight)
         phase = phase_of(sight)
-        again = await self._record(key, sight, phase)
+        record = self._record(key, sight, phase)
+        first, again = ([record], None) if isinstance(record, Item) else ([], record)
         if sight.lost and (phase == TargetPhase.FAILED or sight.target is None):
-            return await self._leave(leaving.losses(self._placed(key), epoch=self._writer.epoch, now=self._now()))
+            return await self._give_back(key, sight, first)
+        await self._write(first)
+        self._keeping.discard(key)
         due = leaving.evicts_in(sight, settings.drain_timeout, self._clock.wall())
         if due is not None and due <= 0:
             return await self._leave(leaving.evictions(self._placed(key), epoch=self._writer.epoch))
@@ -72,9 +82,7 @@ class Targets:
         config, session = snapshot.get("config/targets", key), snapshot.get("inventory", key, keys.LIVE)
         status = snapshot.get("status/targets", key)
         before = status.sound(TargetStatus) if status is not None else None
-        now = self._clock.monotonic()
-        if session is not None:
-            self._gone_since.pop(key, None)
+        since, now = self._silent_since(key), self._clock.monotonic()
         # A session that cannot be read is one: whose it is, etcd knows by its lease.
         live = (session.sound(Live) or _unread(key)) if session is not None else None
         return Sight(
@@ -83,13 +91,20 @@ class Targets:
             live=live,
             placed=len(self._ledgers.target(key).fulfilments),
             before=before,
-            silent=0.0 if live is not None else now - self._gone_since.setdefault(key, now),
+            silent=now - since if since is not None else 0.0,
             suspect=float(settings.target_suspect),
             grace=silence.grace_seconds(settings, float(before.stop_within) if before is not None else 0.0),
         )
 
-    async def _record(self, key: str, sight: Sight, phase: TargetPhase) -> Again | None:
-        """Phases at once, room at most once a second; what was deleted keeps the phase that it had."""
+    def _silent_since(self, key: str) -> float | None:
+        """When the session was first seen to be gone: counts from the change, however long the look at it waits."""
+        if self._ledgers.cache.snapshot.get("inventory", key, keys.LIVE) is not None:
+            self._gone_since.pop(key, None)
+            return None
+        return self._gone_since.setdefault(key, self._clock.monotonic())
+
+    def _record(self, key: str, sight: Sight, phase: TargetPhase) -> Item | Again | None:
+        """What to write: phases at once, room at most once a second; what was deleted keeps the phase that it had."""
         before, now = sight.before, self._now()
         if sight.target is None:
             return None
@@ -104,6 +119,7 @@ class Targets:
             free=free,
             drain_since=((before.drain_since if before is not None else "") or now) if sight.target.drain else "",
             stop_within=_promised(sight),
+            driver=sight.driver,
         )
         if before is not None and _same(status, before, room=True):
             return None
@@ -112,9 +128,8 @@ class Targets:
             if left > 0:
                 return Again(after_seconds=left)
         self._written[key] = self._clock.monotonic()
-        place = keys.target_status(key)
-        await self._write([Item(compares=(self._unchanged(key),), then=(put(place, codec.encode(status)),))])
-        return None
+        compares = (self._unchanged(key), absent(keys.live(key))) if sight.lost else (self._unchanged(key),)
+        return Item(compares=compares, then=(put(keys.target_status(key), codec.encode(status)),))
 
     async def _remove(self, key: str, sight: Sight) -> Again | None:
         """Gone, then away: whoever watches hears of both."""
@@ -128,7 +143,17 @@ class Targets:
         await self._write([Item(compares=(self._unchanged(key),), then=(put(place, codec.encode(gone)),))])
         return Again(after_seconds=0)
 
+    async def _give_back(self, key: str, sight: Sight, first: list[Item]) -> Again | None:
+        """Together with the record, one way to etcd and back less: all of it compares that no session is there."""
+        placed = list(self._placed(key))
+        kept = holders.kept(placed, sight)
+        (self._keeping.add if kept else self._keeping.discard)(key)
+        given = ((live, ledger) for live, ledger in placed if live.fulfilment.id not in kept)
+        await self._leave(leaving.losses(given, epoch=self._writer.epoch, now=self._now()), first)
+        return _soonest(None, *kept.values())
+
     def _forget(self, key: str) -> None:
+        self._keeping.discard(key)
         self._gone_since.pop(key, None)
         self._written.pop(key, None)
 
@@ -146,9 +171,9 @@ class Targets:
     def _placed(self, key: str) -> leaving.Placed:
         return leaving.placed_on(key, self._ledgers)
 
-    async def _leave(self, items: Iterable[Item]) -> Again | None:
+    async def _leave(self, items: Iterable[Item], first: Iterable[Item] = ()) -> Again | None:
         """Some at a time; each is heard of as a change of the target, which asks for the rest."""
-        await self._write(list(islice(items, _AT_ONCE)))
+        await self._write([*first, *islice(items, _AT_ONCE)])
         return None
 
     async def _write(self, items: list[Item]) -> None:

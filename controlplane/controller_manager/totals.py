@@ -32,6 +32,7 @@ _SECONDS = 1.0
 _AT_ONCE = 500
 _FIELDS = Counts.__struct_fields__
 _NOTHING = (0,) * len(_FIELDS)
+_MOST_SEEN = 1_000
 
 
 class Sums:
@@ -39,6 +40,7 @@ class Sums:
 
     def __init__(self) -> None:
         self._each: dict[str, tuple[int, ...]] = {}
+        self._seen: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._sum = list(_NOTHING)
 
     def set(self, order: str, counts: Counts | None) -> None:
@@ -46,9 +48,14 @@ class Sums:
         before = self._each.pop(order, _NOTHING)
         after = _NOTHING if counts is None else msgspec.structs.astuple(counts)
         if counts is not None:
-            self._each[order] = after
-        if before != after:
-            self._sum = [sum_ + new - old for sum_, new, old in zip(self._sum, after, before, strict=True)]
+            # Most orders stand like many others.
+            after = self._each[order] = self._seen.setdefault(after, after)
+        if len(self._seen) > _MOST_SEEN:
+            self._seen.clear()
+        if before is not after:
+            for at, (new, old) in enumerate(zip(after, before, strict=True)):
+                if new != old:
+                    self._sum[at] += new - old
 
     @property
     def counts(self) -> Counts:

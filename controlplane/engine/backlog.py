@@ -165,6 +165,8 @@ class Backlog:
         order, job = ledger.order, resolved.job
         apart = order.id if job.spread == "order" else ""
         more = tuple(resource.name for resource in order.resources if resource.unique) if order.resources else ()
+        if ledger.resolved.pack > 1:
+            apart = order.id
         key = (order.resolved_digest, job.name, order.target_policy, order.preempts, apart, facts, detour, more)
         found = self._signatures.get(key)
         if found is None:

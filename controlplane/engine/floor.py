@@ -16,6 +16,7 @@ from controlplane.engine.rules.facts import TargetFacts
 from controlplane.engine.signature import ANY, STRICT, Signature
 from controlplane.model import selectors
 from controlplane.model.job import Constraint
+from controlplane.model.nodes import KUBERNETES
 
 Mask = NDArray[np.bool_]
 Vector = NDArray[np.float64]
@@ -75,6 +76,8 @@ class Floor:
             refusals.append((words.TARGET_POLICY, ~self.named((signature.policy.removeprefix(STRICT),))))
         if signature.drivers:
             refusals.append((words.DRIVER, ~self._labelled("driver", signature.drivers, own=True)))
+        if signature.imageless:
+            refusals.append((words.DRIVER, self._labelled("driver", (KUBERNETES,), own=True)))
         if signature.region:
             refusals.append((words.REGION, ~self._labelled("region", (signature.region,), own=True)))
         refusals.extend((words.CONSTRAINT, ~self.matching(constraint)) for constraint in signature.hard)

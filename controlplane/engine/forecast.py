@@ -21,6 +21,7 @@ from controlplane.engine.world import TargetRow, World
 from controlplane.model import times
 from controlplane.model.explanation import PlannedPlacement
 from controlplane.model.fulfilment import Claim, Fulfilment, TaskRef, TaskSpec, Traits
+from controlplane.model.packing import sizes, together
 from controlplane.model.quantity import Number, whole
 
 # A person asks and waits: after so many steps into the future the answer is that nobody knows.
@@ -78,7 +79,7 @@ class Forecast:
         held = dict(self._world.held)
         for placement in decision.placements:
             taken[placement.order, placement.job, placement.signature] += placement.count
-            made = [self._fulfilment(placement, at) for at in range(placement.count)]
+            made = [self._fulfilment(placement, count) for count in sizes(placement.count, placement.signature.pack)]
             rows[placement.target] = _with(rows[placement.target], made)
             for one in made:
                 held.update((name, _claim(one, name)) for name in one.holds)
@@ -91,7 +92,7 @@ class Forecast:
             ]
         self._world = replace(self._world, targets=tuple(rows.values()), held=held)
 
-    def _fulfilment(self, placement: Placement, at: int) -> Fulfilment:
+    def _fulfilment(self, placement: Placement, count: int) -> Fulfilment:
         self._made += 1
         signature = placement.signature
         kind = signature.kind
@@ -101,9 +102,9 @@ class Forecast:
             cycle=0,
             order=placement.order,
             target=placement.target,
-            tasks=(TaskRef(job=placement.job, index=at, attempt=1),),
+            tasks=tuple(TaskRef(job=placement.job, index=at, attempt=1) for at in range(count)),
             jobs={placement.job: TaskSpec(time_limit=self._time_limit(placement))},
-            requests=dict(signature.requests),
+            requests=together(signature.requests, count),
             holds=signature.unique,
             traits=Traits(
                 labels=dict(kind.labels),

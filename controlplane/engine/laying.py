@@ -93,6 +93,9 @@ def _lay(room: Room, signature: Signature, rows: Rows, fits: Counts, most: int) 
         if not best.all():
             rows, fits, ranks = rows[best], fits[best], ranks[best]
         share = -(-most // len(rows))
+        if signature.pack > 1:
+            # Whole fulfilments, as far as there is room.
+            share = -(-share // signature.pack) * signature.pack
     order = (-ranks).argsort(kind="stable")
     each = np.minimum(fits[order], share)
     before = each.cumsum() - each

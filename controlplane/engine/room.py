@@ -140,7 +140,8 @@ class Room:
     def open_rows(self, signature: Signature) -> tuple[Rows, Counts]:
         """The targets that take at least one such task now, and how many each."""
         rows = self.unkept(signature, self.willing(signature))
-        fits = np.minimum(self._fits(signature, rows), self.at(self.slots, rows))
+        slots = self.at(self.slots, rows)
+        fits = np.minimum(self._fits(signature, rows), slots if signature.pack == 1 else slots * signature.pack)
         if signature.single or self.neighbours.repels_itself(signature.kind):
             fits = np.minimum(fits, 1)
         able = fits > 0
@@ -288,7 +289,7 @@ class Room:
             capacity = self.capacity[name][rows]
             np.maximum(load, 1.0 - left / np.where(capacity > 0, capacity, np.inf), out=load)
         self.load[rows] = load
-        self.slots[rows] -= counts
+        self.slots[rows] -= counts if signature.pack == 1 else -(-counts // signature.pack)
         self._note(signature, rows, counts)
 
     def _note(self, signature: Signature, rows: Sequence[int] | Rows, counts: Sequence[int] | Counts) -> None:

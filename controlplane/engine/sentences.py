@@ -101,6 +101,8 @@ def _policy(_: Room, signature: Signature, __: TargetRow, ___: int) -> tuple[str
 
 
 def _driver(_: Room, signature: Signature, target: TargetRow, __: int) -> tuple[str, bool]:
+    if not signature.drivers or target.facts.driver in signature.drivers:
+        return f"is run by {target.facts.driver}, which runs images, and the job names none", False
     return f"is run by {target.facts.driver or 'no driver yet'}, the job supports {_listed(signature.drivers)}", False
 
 

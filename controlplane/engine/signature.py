@@ -8,6 +8,7 @@ from controlplane.cache.detour import STRAIGHT, Detour
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.target_ledger import PLAIN, Kind
 from controlplane.engine.rules.facts import NO_FACTS, Facts
+from controlplane.model import nodes
 from controlplane.model.job import Constraint, Constraints, Job
 from controlplane.model.quantity import Number
 
@@ -19,6 +20,8 @@ _NO_CONSTRAINTS = Constraints()
 @dataclass(frozen=True, slots=True, eq=False)
 class Signature:
     """`spread` is the order whose tasks must be on different targets; `facts` is what rules see of order and job.
+    `imageless` work cannot go to a cluster. Up to `pack` tasks share a fulfilment; `packed` names the one job of the
+    one order that they are then of, since only those may share one.
 
     Looked up many times in a cycle, so its hash is worked out once.
     """
@@ -40,6 +43,9 @@ class Signature:
     time_limit: Number | None = None
     facts: Facts = NO_FACTS
     detour: Detour = STRAIGHT
+    imageless: bool = False
+    pack: int = 1
+    packed: str = ""
     # All that the floor is asked about it; most signatures differ in something else.
     grounds: tuple[object, ...] = field(init=False, repr=False, default=())
     # What it really asks for: a request of nothing asks for nothing.
@@ -50,8 +56,8 @@ class Signature:
     def __post_init__(self) -> None:
         key = tuple(getattr(self, name) for name in _FIELDS)
         object.__setattr__(self, "_key", key)
-        grounds = (self.policy, self.drivers, self.region, self.hard, self.soft, self.prefer, self.detour)
-        object.__setattr__(self, "grounds", grounds)
+        where = (self.policy, self.drivers, self.imageless, self.region)
+        object.__setattr__(self, "grounds", (*where, self.hard, self.soft, self.prefer, self.detour))
         object.__setattr__(self, "needs", tuple((name, amount) for name, amount in self.requests if amount > 0))
         object.__setattr__(self, "_hash", hash(key))
 
@@ -78,14 +84,15 @@ def signature_of(ledger: OrderLedger, job: Job, facts: Facts = NO_FACTS, detour:
     unique = {resource.name for resource in ledger.resolved.resources if resource.unique}
     of_order = [resource.name for resource in ledger.order.resources if resource.unique]
     constraints = job.constraints or _NO_CONSTRAINTS
+    packed = packed_as(ledger, job)
     return Signature(
         requests=tuple(sorted((job.requests or {}).items())),
         policy=f"{STRICT}{detour.to}" if detour.to else ledger.order.target_policy or job.target_policy or ANY,
         drivers=tuple(sorted(job.drivers)),
         unique=tuple(sorted({*(name for name in job.resources if name in unique), *of_order})),
         region=job.region,
-        hard=constraints.hard,
-        soft=constraints.soft,
+        hard=nodes.of_targets(constraints.hard),
+        soft=nodes.of_targets(constraints.soft),
         affinity=job.affinity,
         spread=ledger.order.id if job.spread == "order" else "",
         prefer=job.prefer,
@@ -96,4 +103,12 @@ def signature_of(ledger: OrderLedger, job: Job, facts: Facts = NO_FACTS, detour:
         time_limit=job.time_limit,
         facts=facts,
         detour=detour,
+        imageless=not job.image,
+        pack=ledger.resolved.pack if packed else 1,
+        packed=packed,
     )
+
+
+def packed_as(ledger: OrderLedger, job: Job) -> str:
+    """What only tasks that may share a fulfilment have in common; empty where each has its own."""
+    return f"{ledger.order.id}/{job.name}" if ledger.resolved.pack > 1 else ""

@@ -3,11 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from controlplane.joblet.gate import Gate
+from controlplane.joblet.log_source import LogQuery, LogSource
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
 
 Notice = Callable[[str], None]
+
+
+class Capacity(Protocol):
+    @property
+    def now(self) -> Mapping[str, float]: ...
+
+    def attach(self, told: Callable[[], None]) -> None:
+        """`told` is called when `now` is another."""
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A driver that follows something outside while `run` runs: whether it can, and how much room is there."""
+
+    @property
+    def gate(self) -> Gate: ...
+
+    @property
+    def capacity(self) -> Capacity: ...
+
+    async def run(self) -> None: ...
+
+
+@runtime_checkable
+class Legible(Protocol):
+    """A driver that itself knows what attempts wrote."""
+
+    def logs(self, query: LogQuery) -> LogSource:
+        """Also of one that was dropped, for as long as it is kept.
+
+        NotFound when nothing is kept of it, Refused by a driver that keeps nothing; both may come with the first read.
+        """
+        ...
 
 
 class Driver(Protocol):
@@ -41,3 +76,13 @@ class Driver(Protocol):
 
     def dying(self) -> int:
         """How many dropped attempts still live; `notice` tells of the end of each."""
+
+
+@runtime_checkable
+class StopsApart(Protocol):
+    """A driver that can stop one task of several without its neighbours in the fulfilment.
+
+    Of others a stop is asked for only when all that live are to stop.
+    """
+
+    stops_apart: bool

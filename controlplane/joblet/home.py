@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from controlplane.aio.clock import chance
@@ -52,6 +53,7 @@ class Home:
         self.cluster = ""
         self.known_attempt = 0
         self._sessions: set[str] = set()
+        self._heard: list[Callable[[], None]] = []
 
     def belong(self, cluster: str) -> None:
         """It works for this etcd from now on. Nothing that it did for another one may be alive any more."""
@@ -68,6 +70,12 @@ class Home:
     def confirm(self, sent_at: float, lease_seconds: float) -> None:
         """A heartbeat sent at that time was confirmed. Counting from the sending makes it safe."""
         self.until = max(self.until, sent_at + lease_seconds)
+        for heard in self._heard:
+            heard()
+
+    def when_confirmed(self, heard: Callable[[], None]) -> None:
+        """From now on it is called after each confirmation."""
+        self._heard.append(heard)
 
 
 class Folder(Home):

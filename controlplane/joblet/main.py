@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import getpass
 import hashlib
 import importlib.metadata
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 
 import structlog
 
 from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
 from controlplane.aio.failpoint import Failpoints
-from controlplane.joblet.driver import Driver
+from controlplane.joblet import hosted
+from controlplane.joblet.driver import Driver, Following, Legible
 from controlplane.joblet.drivers.process import ProcessDriver
 from controlplane.joblet.drivers.simulated import Chances, SimulatedDriver
 from controlplane.joblet.home import Folder, HighMark, Home, read_boot, read_secret, take_lock
 from controlplane.joblet.links import Links
+from controlplane.joblet.logs import Open as OpenLog
 from controlplane.joblet.records import Records
 from controlplane.joblet.settings import JobletSettings
 from controlplane.joblet.stats import Machine
@@ -50,20 +53,30 @@ async def run(settings: JobletSettings) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    papers = hosted.read_papers() if settings.hosted else None
+    if papers is not None:
+        hosted.end_with_host(functools.partial(loop.call_soon_threadsafe, stopped.set))
     clock = SystemClock()
     links = Links(settings.endpoints, settings.count)
     instance = Mint(wall_milliseconds, chance).make()
     failpoints = Failpoints(settings.failpoints)
     machine = Machine(settings.data_dir, clock)
     hardware = machine.hardware()
-    with contextlib.ExitStack() as stack:
-        streams = []
-        for target, driver, home in _drivers(settings, clock, stack):
+    async with contextlib.AsyncExitStack() as stack:
+        tasks = []
+        for target, driver, home in [drivers async for drivers in _drivers(settings, clock, failpoints, stack)]:
+            if papers is not None:
+                hosted.take(papers, home)
             worker = Worker(target, driver, home, clock=clock, failpoints=failpoints, machine=machine)
+            if papers is not None:
+                worker.doubt(hosted.doubt_seconds(float(settings.cluster.request_timeout)))
             hello = _hello(settings, target, instance, home)
             hello.hardware.CopyFrom(hardware)
-            streams.append(Stream(hello, worker, home, links=links, clock=clock, target=_target(settings, hello)))
-        tasks = [loop.create_task(stream.run()) for stream in streams]
+            gate, wanted = getattr(driver, "gate", None), _target(settings, hello)
+            logs = await _logs(settings, driver, stack)
+            stream = Stream(hello, worker, home, links=links, clock=clock, target=wanted, logs=logs, gate=gate)
+            tasks.append(loop.create_task(stream.run()))
+            tasks += [loop.create_task(part) for part in _beside(driver, stream)]
         waiter = loop.create_task(stopped.wait())
         log.info("joblet runs", target=settings.target, count=settings.count, driver=settings.driver)
         try:
@@ -79,39 +92,67 @@ async def run(settings: JobletSettings) -> None:
     log.info("joblet stopped, its commands go on", target=settings.target)
 
 
-def _drivers(
-    settings: JobletSettings, clock: SystemClock, stack: contextlib.ExitStack
-) -> Iterator[tuple[str, Driver, Home]]:
+def _beside(driver: Driver, stream: Stream) -> list[Coroutine[None, None, None]]:
+    """What a driver that follows something of its own runs beside the stream."""
+    if not isinstance(driver, Following):
+        return []
+    driver.capacity.attach(lambda: stream.resize(driver.capacity.now))
+    return [driver.run()]
+
+
+async def _logs(settings: JobletSettings, driver: Driver, stack: contextlib.AsyncExitStack) -> OpenLog:
+    """How the log of an attempt is opened."""
+    if isinstance(driver, Legible):
+        return driver.logs
+    from controlplane.joblet.drivers.kubernetes.logs import logs_of
+
+    return (await logs_of(settings, stack)).open
+
+
+async def _drivers(
+    settings: JobletSettings, clock: SystemClock, failpoints: Failpoints, stack: contextlib.AsyncExitStack
+) -> AsyncIterator[tuple[str, Driver, Home]]:
+    if settings.driver == "kubernetes":
+        # A heavy client, which the other drivers do without.
+        from controlplane.joblet.drivers.kubernetes.building import build
+
+        folder, records = _folder(settings, clock, stack)
+        yield settings.target, await build(settings, folder, records, clock, failpoints, stack), folder
+        return
     if settings.driver == "process":
-        folder = Folder(Path(settings.data_dir).absolute(), read_boot())
-        stack.callback(folder.close)
-        records = Records(folder.path, boot=folder.boot, clock=clock)
-        stack.callback(records.close)
+        folder, records = _folder(settings, clock, stack)
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         process = ProcessDriver(folder, records, inherited, clock=clock)
         stack.callback(process.close)
         process.adopt()
         yield settings.target, process, folder
         return
-    shared, secret = _simulated_folder(settings, clock, stack)
-    mark = HighMark(Path(settings.data_dir).absolute() / "attempts" if settings.data_dir else None)
+    shared, secret, mark = _simulated_folder(settings, clock, stack)
     for number, target in enumerate(settings.targets()):
         home = Home(hashlib.sha256(f"{secret} {target}".encode()).hexdigest(), mark)
         chances = Chances(duration=settings.duration, failure_rate=settings.failure_rate, seed=settings.seed + number)
         yield target, SimulatedDriver(chances, home, clock=clock, records=shared), home
 
 
+def _folder(settings: JobletSettings, clock: SystemClock, stack: contextlib.AsyncExitStack) -> tuple[Folder, Records]:
+    folder = Folder(Path(settings.data_dir).absolute(), read_boot())
+    stack.callback(folder.close)
+    records = Records(folder.path, boot=folder.boot, clock=clock)
+    stack.callback(records.close)
+    return folder, records
+
+
 def _simulated_folder(
-    settings: JobletSettings, clock: SystemClock, stack: contextlib.ExitStack
-) -> tuple[Records | None, str]:
+    settings: JobletSettings, clock: SystemClock, stack: contextlib.AsyncExitStack
+) -> tuple[Records | None, str, HighMark]:
     if not settings.data_dir:
-        return None, chance(16).hex()
+        return None, chance(16).hex(), HighMark()
     path = Path(settings.data_dir).absolute()
     path.mkdir(parents=True, exist_ok=True)
     stack.callback(os.close, take_lock(path))
     records = Records(path, boot=read_boot(), clock=clock)
     stack.callback(records.close)
-    return records, read_secret(path)
+    return records, read_secret(path), HighMark(path / "attempts")
 
 
 def _hello(settings: JobletSettings, target: str, instance: str, home: Home) -> joblets_pb2.Hello:
@@ -126,8 +167,10 @@ def _hello(settings: JobletSettings, target: str, instance: str, home: Home) -> 
     )
 
 
-def _target(settings: JobletSettings, hello: joblets_pb2.Hello) -> targets_pb2.Target:
+def _target(settings: JobletSettings, hello: joblets_pb2.Hello) -> targets_pb2.Target | None:
     """What is created when the target is unknown."""
+    if settings.hosted:
+        return None
     target = targets_pb2.Target(
         name=hello.target,
         driver=hello.driver,
@@ -136,12 +179,14 @@ def _target(settings: JobletSettings, hello: joblets_pb2.Hello) -> targets_pb2.T
         region=settings.region,
         labels=settings.labels,
     )
-    if not settings.resizable:
+    if not settings.resizable and settings.driver != "kubernetes":
         target.capacity.of.update(hello.capacity)
     return target
 
 
 def _default_capacity(driver: str) -> dict[str, Number]:
+    if driver == "kubernetes":
+        return {}
     if driver == "simulated":
         return _SIMULATED_CAPACITY
     return {"cpu": os.cpu_count() or 1, "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")}

@@ -7,10 +7,12 @@ from collections import deque
 
 import grpc
 
-from controlplane.wire.v1 import joblets_pb2
+from controlplane.wire.v1 import joblets_pb2, logs_pb2
 
 MOST_MESSAGES = 500
 MOST_BYTES = 1 << 20
+# Of logs so little travels at a time that a heartbeat behind it is not late.
+MOST_LOG_BYTES = 64 << 10
 
 Call = grpc.aio.StreamStreamCall[joblets_pb2.JobletBatch, joblets_pb2.ReplicaBatch]
 
@@ -19,7 +21,14 @@ class Outbox:
     def __init__(self) -> None:
         self._reports: deque[tuple[bytes, int]] = deque()
         self._beat: tuple[int, dict[str, float], int | None] | None = None
+        self._capacity: dict[str, float] = {}
+        self._logs: deque[logs_pb2.LogChunk] = deque()
         self._filled = asyncio.Event()
+
+    def log(self, chunk: logs_pb2.LogChunk) -> None:
+        """Goes behind everything else. Who reads it has granted it, so that only so much ever waits here."""
+        self._logs.append(chunk)
+        self._filled.set()
 
     def report(self, observed: bytes, base_revision: int) -> None:
         self._reports.append((observed, base_revision))
@@ -30,6 +39,10 @@ class Outbox:
         self._beat = (number, stats, leftovers)
         self._filled.set()
 
+    def capacity(self, capacity: dict[str, float]) -> None:
+        """Goes with the next heartbeat."""
+        self._capacity = capacity
+
     async def carry(self, call: Call) -> None:
         """Writes batches until the call ends; while one is being written the next one gathers."""
         while True:
@@ -38,7 +51,7 @@ class Outbox:
                 await call.write(self._gather())
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 return  # the reader of the call sees why
-            if not self._reports and self._beat is None:
+            if not self._reports and not self._logs and self._beat is None:
                 self._filled.clear()
 
     def _gather(self) -> joblets_pb2.JobletBatch:
@@ -50,7 +63,8 @@ class Outbox:
             heartbeat.stats.update(self._beat[1])
             if self._beat[2] is not None:
                 heartbeat.leftovers = self._beat[2]
-            self._beat = None
+            heartbeat.capacity.update(self._capacity)
+            self._beat, self._capacity = None, {}
         count = size = 0
         while self._reports and count < MOST_MESSAGES and size < MOST_BYTES:
             observed, base_revision = self._reports.popleft()
@@ -59,4 +73,13 @@ class Outbox:
             report.base_revision = base_revision
             count += 1
             size += len(observed)
+        if not self._reports:
+            self._gather_logs(batch)
         return batch
+
+    def _gather_logs(self, batch: joblets_pb2.JobletBatch) -> None:
+        size = 0
+        while self._logs and size < MOST_LOG_BYTES:
+            chunk = self._logs.popleft()
+            batch.messages.add().log_chunk.CopyFrom(chunk)
+            size += len(chunk.piece.data) or 1

@@ -7,7 +7,7 @@ of which nothing is seen, is lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from controlplane.model.fulfilment import Fulfilment, Observed, ObservedTask, TaskRef
@@ -27,10 +27,17 @@ class Decision:
 
 
 def decide(
-    desired: Fulfilment, stored: Observed | None, seen: Mapping[TaskRef, ObservedTask], *, trusted: bool, known: int = 0
+    desired: Fulfilment,
+    stored: Observed | None,
+    seen: Mapping[TaskRef, ObservedTask],
+    *,
+    trusted: bool,
+    known: int = 0,
+    apart: bool = True,
 ) -> Decision:
     """`trusted`: all that was started under the session of `stored` would be in `seen`. Attempts up to `known` may have
-    been started before the control plane was restored: they are never started again."""
+    been started before the control plane was restored: they are never started again. `apart`: tasks can be stopped one
+    by one; else they are when all that live are to stop."""
     # Only asked for what is not seen, which is little most of the time.
     reported: dict[TaskRef, ObservedTask] | None = None
     tasks: list[ObservedTask] = []
@@ -40,7 +47,7 @@ def decide(
         actual = seen.get(ref)
         if actual is not None:
             tasks.append(actual)
-            if desired.want == "stop" and actual.phase in ALIVE:
+            if actual.phase in ALIVE and desired.why_stop(ref.job, ref.index) is not None:
                 stop.append(ref)
             continue
         if reported is None:
@@ -51,6 +58,8 @@ def decide(
         tasks.append(task)
         if may_start:
             start.append(ref)
+    if stop and not apart and len(stop) < sum(task.phase in ALIVE for task in tasks):
+        stop = []
     return Decision(fold([task.phase for task in tasks]), tuple(tasks), tuple(start), tuple(stop))
 
 
@@ -61,9 +70,16 @@ def _unseen(
         return reported, False
     if reported is not None and (reported.phase != "Starting" or not trusted):
         return lost(ref, "nothing is left of it on this target"), False
-    if desired.want == "stop":
-        return observed_task(ref, "Cancelled", reason=desired.reason), False
+    if (why := desired.why_stop(ref.job, ref.index)) is not None:
+        return observed_task(ref, "Cancelled", reason=why), False
     return observed_task(ref, "Starting"), reported is not None
+
+
+def may_still_come(desired: Fulfilment, stored: Observed | None, seen: Collection[TaskRef], *, trusted: bool) -> bool:
+    """Whether a holder was about to be started by a joblet elsewhere: unseen so far is then no proof that it is lost,
+    and its resource would have a second holder if it were said to be."""
+    begun = stored is not None and any(task.phase == "Starting" for task in stored.tasks)
+    return bool(desired.holds) and begun and not trusted and not seen
 
 
 def fold(phases: list[str]) -> str:

@@ -11,16 +11,57 @@ from controlplane.model import quantity
 from controlplane.model.errors import Invalid
 from controlplane.model.quantity import Number
 
-DRIVERS = ("process", "simulated")
+DRIVERS = ("process", "simulated", "kubernetes")
+SECURITY = ("restricted", "baseline")
+# A create may reach the API as late as its time-out and act as long again; names stay taken well beyond that.
+TIMEOUTS_A_TOMBSTONE = 4
 _NAME = re.compile(r"[a-z0-9.-]{1,63}")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _ENDPOINT = re.compile(r"[^\s/,]+:[0-9]{1,5}")
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a kubernetes joblet works with its cluster; times in seconds.
+
+    kubeconfig: a file; empty inside the cluster. namespace: of the pods; empty for the joblet's own, or `default`.
+    request_timeout: of one request. tombstone: how long a pod that ended is kept. start_patience: how long a pod may
+    wait for an image or a node. away: how long the API may be gone before the joblet falls silent. pull_secrets: for
+    the images of all pods. security: what is asked of all pods.
+    """
+
+    kubeconfig: str = ""
+    namespace: str = ""
+    request_timeout: Number = 10
+    tombstone: Number = 600
+    start_patience: Number = 300
+    away: Number = 10
+    pull_secrets: tuple[str, ...] = ()
+    security: str = "restricted"
+
+    def __post_init__(self) -> None:
+        for name in ("request_timeout", "tombstone", "start_patience", "away"):
+            quantity.check(getattr(self, name), name)
+        if self.request_timeout < 1:
+            raise Invalid("request_timeout", f"must be at least 1 s, not {self.request_timeout}")
+        if self.tombstone < TIMEOUTS_A_TOMBSTONE * self.request_timeout:
+            least = TIMEOUTS_A_TOMBSTONE * self.request_timeout
+            raise Invalid("tombstone", f"must be at least {TIMEOUTS_A_TOMBSTONE} times request_timeout ({least} s)")
+        if self.namespace and not _NAMESPACE.fullmatch(self.namespace):
+            raise Invalid("namespace", f"{self.namespace!r} must be 1 to 63 characters of a-z, 0-9 and dash")
+        for secret in self.pull_secrets:
+            if not _OBJECT.fullmatch(secret):
+                raise Invalid("pull_secrets", f"{secret!r} is no name of a Secret")
+        if self.security not in SECURITY:
+            raise Invalid("security", f"must be one of {', '.join(SECURITY)}, not {self.security!r}")
 
 
 class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`count` simulated targets are NAME-0, NAME-1, ...; `duration`, `failure_rate` and `seed` are theirs too.
 
     `region` and `labels` are what a target gets that the joblet creates. A `resizable` one has no capacity of its own:
-    its size is what its joblet reports, which may be another after a restart.
+    its size is what its joblet reports, which may be another after a restart. A `hosted` one is started by a replica,
+    which tells it who it is, and ends with it; it creates no target.
     """
 
     target: str
@@ -36,6 +77,8 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     region: str = ""
     labels: dict[str, str] = {}
     resizable: bool = False
+    cluster: ClusterSettings = ClusterSettings()
+    hosted: bool = False
     failpoints: str = ""
 
     def __post_init__(self) -> None:
@@ -59,16 +102,16 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise Invalid("failpoints", str(error)) from None
 
     def _check_driver(self) -> None:
-        if self.driver == "kubernetes":
-            raise Invalid("driver", "kubernetes is not built yet; take process or simulated")
         if self.driver not in DRIVERS:
             raise Invalid("driver", f"must be one of {', '.join(DRIVERS)}, not {self.driver!r}")
         if self.count < 1:
             raise Invalid("count", f"must be at least 1, not {self.count}")
-        if self.driver == "process" and self.count != 1:
-            raise Invalid("count", "must be 1 for the process driver: one joblet for one target")
-        if self.driver == "process" and not self.data_dir:
-            raise Invalid("data_dir", "must be given for the process driver: its commands outlive the joblet there")
+        if self.driver != "simulated" and self.count != 1:
+            raise Invalid("count", f"must be 1 for the {self.driver} driver: one joblet for one target")
+        if self.driver != "simulated" and not self.data_dir:
+            raise Invalid("data_dir", f"must be given for the {self.driver} driver: its work outlives the joblet")
+        if self.driver != "kubernetes" and self.cluster != ClusterSettings():
+            raise Invalid("kubeconfig", f"and all about a cluster is for the kubernetes driver, not for {self.driver}")
 
     def targets(self) -> tuple[str, ...]:
         if self.count == 1:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import grpc
 import structlog
 
 from controlplane.aio.clock import Clock
+from controlplane.joblet.gate import Gate
 from controlplane.joblet.home import Home
 from controlplane.joblet.links import Links
+from controlplane.joblet.logs import Logs, Open
 from controlplane.joblet.outbox import Outbox
 from controlplane.joblet.worker import Worker
 from controlplane.model import silence
@@ -41,11 +43,15 @@ class Stream:
         *,
         links: Links,
         clock: Clock,
-        target: targets_pb2.Target,
+        target: targets_pb2.Target | None,
+        logs: Open,
+        gate: Gate | None = None,
     ) -> None:
-        """`target` is what is created when the replicas do not know it."""
+        """`target` is what is created when the replicas do not know it, nothing when None; `logs` opens the log of an
+        attempt. While `gate` is shut nobody is spoken to."""
         self._hello = hello
         self._target = target
+        self._logs = logs
         self._worker = worker
         self._home = home
         self._links = links
@@ -58,6 +64,21 @@ class Stream:
         self._highest_revision = 0
         self._beat_number = 0
         self._talk: Talk | None = None
+        self._gate = gate or Gate()
+        self._gate.attach(self._leave)
+
+    def resize(self, capacity: Mapping[str, float]) -> None:
+        """The target has this much room from now on."""
+        self._hello.capacity.clear()
+        self._hello.capacity.update(capacity)
+        talk = self._talk
+        if talk is not None and talk.welcome is not None and not talk.closed:
+            talk.outbox.capacity(dict(capacity))
+            self._beat(talk)
+
+    def _leave(self) -> None:
+        if self._talk is not None:
+            self._talk.close()
 
     async def run(self) -> None:
         """Goes from replica to replica until cancelled; one round without success is followed by a pause.
@@ -68,6 +89,7 @@ class Stream:
         failures = 0
         while True:
             endpoint = endpoints[self._place % len(endpoints)]
+            await self._gate.opened()
             await self._links.door.acquire()
             began = self._clock.monotonic()
             welcomed = await self._visit(endpoint)
@@ -88,7 +110,7 @@ class Stream:
 
     async def _visit(self, endpoint: str) -> bool:
         channel = self._links.channel(endpoint, zlib.crc32(self._hello.target.encode()))
-        self._talk = talk = Talk(self._links.door.release)
+        self._talk = talk = Talk(self._links.door.release, self._logs)
         try:
             await self._create_target(channel)
             talk.call = joblets_pb2_grpc.JobletsStub(channel).Connect()
@@ -118,7 +140,7 @@ class Stream:
 
     async def _create_target(self, channel: grpc.aio.Channel) -> None:
         """Like a user would, once: a target that is deleted later stays deleted."""
-        if self._created:
+        if self._created or self._target is None:
             return
         try:
             await targets_pb2_grpc.TargetsStub(channel).Create(self._target, timeout=WELCOME_SECONDS)
@@ -133,7 +155,7 @@ class Stream:
         hello.CopyFrom(self._hello)
         hello.session, hello.highest_revision = self._session, self._highest_revision
         hello.cluster, hello.known_attempt = self._home.cluster, self._home.known_attempt
-        hello.leftovers = self._worker.all_alive()
+        hello.leftovers, hello.logs = self._worker.all_alive(), True
         async with asyncio.timeout(WELCOME_SECONDS) as patience:
             await talk.call.write(joblets_pb2.JobletBatch(messages=[joblets_pb2.JobletMessage(hello=hello)]))
             while True:
@@ -182,6 +204,12 @@ class Stream:
         elif kind == "report_ack":
             self._saw(max(message.report_ack.revision, message.report_ack.observed_revision))
             self._worker.acknowledge(message.report_ack)
+        elif kind == "open_log":
+            talk.logs.open(message.open_log)
+        elif kind == "grant_log":
+            talk.logs.grant(message.grant_log)
+        elif kind == "close_log":
+            talk.logs.close(message.close_log)
 
     def _saw(self, revision: int) -> None:
         self._highest_revision = max(self._highest_revision, revision)
@@ -237,11 +265,12 @@ def _being_cancelled() -> bool:
 class Talk:
     """One connection: from the hello to its end."""
 
-    def __init__(self, come_in: Callable[[], None]) -> None:
+    def __init__(self, come_in: Callable[[], None], logs: Open) -> None:
         self._come_in: Callable[[], None] | None = come_in
         self.call: grpc.aio.StreamStreamCall[joblets_pb2.JobletBatch, joblets_pb2.ReplicaBatch] | None = None
         self.welcome: joblets_pb2.Welcome | None = None
         self.outbox = Outbox()
+        self.logs = Logs(logs, self.outbox.log)
         self.beats: dict[int, float] = {}
         self.next_beat: asyncio.TimerHandle | None = None
         self.closed = False
@@ -301,6 +330,7 @@ class Talk:
         """The call's reader then sees a cancellation, which is not one of its task."""
         self.closed = True
         self.leave_door()
+        self.logs.end()
         if self.next_beat is not None:
             self.next_beat.cancel()
         if self._writer is not None:

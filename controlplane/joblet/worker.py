@@ -14,9 +14,9 @@ import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.failpoint import Failpoints
-from controlplane.joblet.driver import Driver
+from controlplane.joblet.driver import Driver, StopsApart
 from controlplane.joblet.home import Home
-from controlplane.joblet.reconcile import decide
+from controlplane.joblet.reconcile import Decision, decide, may_still_come
 from controlplane.joblet.reporter import Chain, Verdict, fit
 from controlplane.joblet.stats import Machine, Work
 from controlplane.model import times
@@ -50,6 +50,7 @@ class Worker:
     ) -> None:
         self.target = target
         self._driver = driver
+        self._apart = isinstance(driver, StopsApart)
         self._home = home
         self._clock = clock
         self._failpoints = failpoints
@@ -65,7 +66,12 @@ class Worker:
         self._quiet: asyncio.Event | None = None
         self._hurry: Callable[[], None] = lambda: None
         self._told = 0
+        self._doubt_until = 0.0
         driver.attach(self._notice)
+
+    def doubt(self, seconds: float) -> None:
+        """For so long what a joblet elsewhere was about to start may still come."""
+        self._doubt_until = self._clock.monotonic() + seconds
 
     # The stream
 
@@ -181,6 +187,8 @@ class Worker:
     def _notice(self, identity: str) -> None:
         if self._quiet is not None:
             self._quiet.set()
+        if identity not in self._entries and self._listed is None and self._send is not None:
+            self._driver.drop(identity)  # it showed up after the list, and nobody desires it
         self._touch(identity)
         self._touch_waiting()
         self._tell_leftovers()
@@ -198,16 +206,17 @@ class Worker:
         if entry is None or self._listed is not None or self._send is None:
             return
         fulfilment, chain = entry.fulfilment, entry.chain
-        trusted = chain.stored is not None and self._home.trusts(chain.stored.session)
-        decision = decide(fulfilment, chain.stored, self._driver.seen(identity), trusted=trusted, known=self._known)
+        if self._in_doubt(fulfilment, chain):
+            return
+        decision = self._decide(fulfilment, chain)
         for task in decision.stop:
-            self._driver.stop(identity, task, fulfilment.reason)
+            self._driver.stop(identity, task, fulfilment.why_stop(task.job, task.index) or "")
         if decision.start and self._may_start(fulfilment):
             self._failpoints.reach("joblet.before-start")
             for task in decision.start:
                 self._home.mark.reach(task.attempt)
                 self._driver.start(fulfilment, task)
-            decision = decide(fulfilment, chain.stored, self._driver.seen(identity), trusted=trusted, known=self._known)
+            decision = self._decide(fulfilment, chain)
         if decision.phase == "Running":
             self._failpoints.reach("joblet.after-start")
         if not chain.has_news(decision):
@@ -217,6 +226,26 @@ class Worker:
         if report is not None:
             entry.sent_at = self._clock.monotonic()
             self._send(payload.encode(report), chain.base)
+
+    def _in_doubt(self, fulfilment: Fulfilment, chain: Chain) -> bool:
+        """Whether another may still bring it about: it is looked at again when nobody can any more."""
+        doubt = self._doubt_until - self._clock.monotonic()
+        if doubt <= 0:
+            return False
+        seen = self._driver.seen(fulfilment.id)
+        if not may_still_come(fulfilment, chain.stored, seen, trusted=self._trusts(chain)):
+            return False
+        asyncio.get_running_loop().call_later(doubt, self._touch, fulfilment.id)
+        return True
+
+    def _decide(self, fulfilment: Fulfilment, chain: Chain) -> Decision:
+        seen = self._driver.seen(fulfilment.id)
+        trusted = self._trusts(chain)
+        return decide(fulfilment, chain.stored, seen, trusted=trusted, known=self._known, apart=self._apart)
+
+    def _trusts(self, chain: Chain) -> bool:
+        """Whether all that was started under the session of the stored report would be seen here."""
+        return chain.stored is not None and self._home.trusts(chain.stored.session)
 
     def _may_start(self, fulfilment: Fulfilment) -> bool:
         """A holder starts only while the session is confirmed, and never beside a holder that is still dying."""
@@ -234,8 +263,9 @@ class Worker:
 
     def _drop(self, identity: str) -> None:
         entry = self._entries.pop(identity, None)
-        if entry is not None and entry.chain.stored is not None:
-            self._work.ended(entry.chain.stored)
+        # The answer to the report of its end may be overtaken by what follows from it.
+        if entry is not None and (last := entry.chain.outstanding or entry.chain.stored) is not None:
+            self._work.ended(last)
         self._waiting.discard(identity)
         self._driver.drop(identity)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 from msgspec import field
 
-from controlplane.model.job import Constraint
+from controlplane.model.job import Constraint, Constraints, Toleration
 from controlplane.model.object import Object, Part
 from controlplane.model.quantity import Number
 
 
-class TaskRef(msgspec.Struct, frozen=True, kw_only=True):
+class TaskRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt of one task."""
 
     job: str
@@ -19,13 +19,28 @@ class TaskRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskSpec(Part, frozen=True, kw_only=True):
-    """What a joblet needs to run the tasks of one job. `environment` holds the job's env and its resources."""
+    """What a joblet needs to run the tasks of one job. `environment` holds the job's env and its resources.
+
+    `files` are resources to be mounted, by path. `nodes`, `tolerations` and `image_pull_secrets` matter to clusters.
+    """
 
     command: tuple[str, ...] = ()
     image: str = ""
     environment: dict[str, str] = {}
     requests: dict[str, Number] = {}
     time_limit: Number | None = None
+    files: dict[str, str] = {}
+    nodes: Constraints | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    image_pull_secrets: tuple[str, ...] = ()
+
+
+class TaskStop(Part, frozen=True, kw_only=True):
+    """One task of several has to stop, the others go on."""
+
+    job: str
+    index: int
+    reason: str = ""
 
 
 class Traits(Part, frozen=True, kw_only=True):
@@ -39,7 +54,10 @@ class Traits(Part, frozen=True, kw_only=True):
 
 
 class Fulfilment(Object, tag="Fulfilment", frozen=True, kw_only=True):
-    """`desired/<target>/<id>`: all that a joblet follows. `holds` are the unique resources claimed for it."""
+    """`desired/<target>/<id>`: all that a joblet follows. `holds` are the unique resources claimed for it.
+
+    `requests` is what its tasks request together. All of them stop when `want` says so, single ones when `stop` does.
+    """
 
     id: str
     epoch: int
@@ -55,6 +73,13 @@ class Fulfilment(Object, tag="Fulfilment", frozen=True, kw_only=True):
     want: str = "run"
     reason: str = ""
     created: str = ""
+    stop: tuple[TaskStop, ...] = ()
+
+    def why_stop(self, job: str, index: int) -> str | None:
+        """Why the task has to stop; None when it does not."""
+        if self.want == "stop":
+            return self.reason
+        return next((one.reason for one in self.stop if (one.job, one.index) == (job, index)), None)
 
 
 class ObservedTask(Part, frozen=True, kw_only=True):

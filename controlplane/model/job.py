@@ -20,6 +20,16 @@ class Constraints(Part, frozen=True, kw_only=True):
     soft: tuple[Constraint, ...] = ()
 
 
+class Toleration(Part, frozen=True, kw_only=True):
+    """A taint of nodes that tasks bear; `op` is Equal or Exists, no `effect` means any, `seconds` for how long."""
+
+    key: str = ""
+    op: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    seconds: Number | None = None
+
+
 class FailureMatch(Part, frozen=True, kw_only=True):
     """Each list that is not empty must hold what was observed; `attempts` are numbers, from 1 on."""
 
@@ -62,3 +72,5 @@ class Job(Named, tag="Job", frozen=True, kw_only=True):
     work: Number | None = None
     min_chunk: Number | None = None
     max_chunks: int | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    image_pull_secrets: tuple[str, ...] = ()

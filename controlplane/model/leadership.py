@@ -18,7 +18,8 @@ class TermEnd(msgspec.Struct, frozen=True, kw_only=True):
 class Candidate(Object, tag="Candidate", frozen=True, kw_only=True):
     """`election/<lease-hex>`. `incarnation` is one process's life; `proclaimed` counts its own rewrites.
 
-    `ended` is the term that this candidate ended by its pulse, noted in the transaction that ended it.
+    `ended` is the term that this candidate ended by its pulse, noted in the transaction that ended it. `keys` names the
+    keys with which it can open secrets.
     """
 
     id: str
@@ -30,6 +31,7 @@ class Candidate(Object, tag="Candidate", frozen=True, kw_only=True):
     version: str
     proclaimed: int = 0
     ended: TermEnd | None = None
+    keys: tuple[str, ...] = ()
 
 
 class Term(Object, tag="Term", omit_defaults=False, frozen=True, kw_only=True):

@@ -23,10 +23,11 @@ from controlplane.model.packet import Packet
 from controlplane.model.resource import Resource
 from controlplane.model.rule import Rule
 from controlplane.model.scalepolicy import ScalePolicy
+from controlplane.model.secret import SecretWish
 from controlplane.model.settings import Settings
 from controlplane.model.target import Target
 
-Manifest = Job | Packet | Resource | Target | Rule | ScalePolicy | OrderRequest | Settings
+Manifest = Job | Packet | Resource | Target | Rule | ScalePolicy | SecretWish | OrderRequest | Settings
 
 KINDS: Mapping[str, type[msgspec.Struct]] = {
     "Job": Job,
@@ -35,6 +36,7 @@ KINDS: Mapping[str, type[msgspec.Struct]] = {
     "Target": Target,
     "Rule": Rule,
     "ScalePolicy": ScalePolicy,
+    "Secret": SecretWish,
     "Order": OrderRequest,
     "Settings": Settings,
 }
@@ -45,6 +47,7 @@ _DURATIONS = frozenset(
         "time_limit", "backoff", "deadline", "cool_down", "idle",
         "clean_up", "target_grace", "joblet_lease", "heartbeat", "kill_grace",
         "failure_memory", "backoff_cap", "default_time_limit", "history", "target_suspect", "drain_timeout",
+        "seconds",
     }
 )  # fmt: skip
 _WRITTEN_BY_THE_SYSTEM = frozenset({"created"})

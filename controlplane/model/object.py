@@ -1,15 +1,18 @@
-"""What all stored objects share: frozen, compact JSON with `kind` first, unknown fields ignored when read."""
+"""What all stored objects share: frozen, compact JSON with `kind` first, unknown fields ignored when read.
+
+A tree of plain values has no cycles, so that none of them is ever looked at by the garbage collector.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A piece of an object: no kind of its own."""
 
 
-class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
     """One value in etcd. Fields that equal their default are left out of the JSON."""
 
 

@@ -75,13 +75,21 @@ class Release(Part, frozen=True, kw_only=True):
     index: int | None = None
 
 
+class Stopped(Part, frozen=True, kw_only=True):
+    """A person's word that nothing of this attempt runs any more, wherever it was placed."""
+
+    job: str
+    index: int
+    attempt: int
+
+
 class Order(Object, tag="Order", frozen=True, kw_only=True):
     """An order as stored. `packet` is the packet's name, empty for an inline one without a name.
 
     `resolved_digest` names the content of `resolved`; `digest` is that of the request as sent, by which a repeated
     submit is told from another order with the same identity. `cancel` and `paused` are wishes of the user, and so are
-    `cancel_tasks`, `moves` and `releases`. `resources` are copies of what tasks that are not placed yet get beside what
-    their packet and jobs name.
+    `cancel_tasks`, `moves`, `releases` and `stopped`. `resources` are copies of what tasks that are not placed yet get
+    beside what their packet and jobs name.
 
     One with a `schedule` is a template: it never runs itself. Its runs, which the leader makes, name it as `template`,
     with the time for which they were `scheduled` and the `epoch` that made them.
@@ -106,6 +114,7 @@ class Order(Object, tag="Order", frozen=True, kw_only=True):
     cancel_tasks: tuple[TaskSelection, ...] = ()
     moves: tuple[Move, ...] = ()
     releases: tuple[Release, ...] = ()
+    stopped: tuple[Stopped, ...] = ()
     tasks_total: int
     digest: str
     resolved_digest: str
@@ -121,7 +130,7 @@ class Reason(Part, frozen=True, kw_only=True):
     count: int
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
+class Counts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many tasks of an order are in each phase. All of them are always written."""
 
     pending: int = 0

@@ -6,6 +6,9 @@ from controlplane.model.object import Named
 
 
 class Resource(Named, tag="Resource", frozen=True, kw_only=True):
+    """With `mount` the value is in a file at that path, and the variable `key` holds the path."""
+
     key: str = ""
     value: str = ""
     unique: bool | None = None
+    mount: str = ""

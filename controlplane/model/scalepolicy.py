@@ -6,6 +6,7 @@ is asked for it; `Scaling` is what a policy did. Numbers that a user did not giv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -27,7 +28,11 @@ class Metric(StrEnum):
     UTILISATION = "utilisation"
 
 
-PROVIDERS = ("local", "webhook")
+CLUSTER_API = "cluster-api"
+PROVIDERS = ("local", "webhook", CLUSTER_API)
+
+
+_ROUNDING = 1e-9
 
 
 class WorkSelector(Part, frozen=True, kw_only=True):
@@ -51,6 +56,20 @@ class TargetSize(Part, frozen=True, kw_only=True):
     capacity: dict[str, Number] = {}
 
 
+class ClusterApi(Part, frozen=True, kw_only=True):
+    """Where machines come from: the MachineDeployment of this namespace of the management cluster that new ones are
+    copied from, and what one machine brings."""
+
+    namespace: str = ""
+    template: str = ""
+    machine: dict[str, Number] = {}
+
+    def machines(self, capacity: Mapping[str, Number]) -> int:
+        """How many machines have that much, of every quantity."""
+        needed = (amount / self.machine[name] for name, amount in capacity.items() if self.machine.get(name))
+        return max(1, math.ceil(max(needed, default=1) - _ROUNDING))
+
+
 class ScalePolicy(Named, tag="ScalePolicy", frozen=True, kw_only=True):
     """`sizes` are the steps in which one target grows, the smallest first; without them its size is the template's."""
 
@@ -66,6 +85,7 @@ class ScalePolicy(Named, tag="ScalePolicy", frozen=True, kw_only=True):
     serves: WorkSelector | None = None
     url: str = ""
     sizes: tuple[TargetSize, ...] = ()
+    cluster_api: ClusterApi | None = None
 
     def steps(self) -> tuple[Mapping[str, Number], ...]:
         """The capacities that a target may have, at least one."""
@@ -120,6 +140,7 @@ class Made(Object, tag="Made", frozen=True, kw_only=True):
     capacity: dict[str, Number] = {}
     template: TargetTemplate = TargetTemplate()
     url: str = ""
+    cluster_api: ClusterApi | None = None
     created: str = ""
     since: str = ""
     error: str = ""

@@ -65,6 +65,16 @@ def beat_seconds(heartbeat: float, lease: float) -> float:
     return min(heartbeat, lease / BEATS_A_LEASE) if lease > 0 else heartbeat
 
 
+# A pod is killed at its time limit and gets 30 s for its end; as much again for the kubelet to act.
+POD_STOP_SECONDS = 60.0
+
+
+def kills_holders(driver: str) -> bool:
+    """Whether holders of unique resources die by themselves where the joblet is silent. Nothing in a cluster does that:
+    a pod runs on until its time limit."""
+    return driver != "kubernetes"
+
+
 def grace_seconds(settings: Settings, stop_within: float) -> float:
     """How long a target's work stays its own; `stop_within` is what its last session was promised for its holders."""
     return float(max(settings.target_grace, settings.kill_grace, stop_within))

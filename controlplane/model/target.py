@@ -33,7 +33,7 @@ class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
     """`since` is when the phase began, `drain_since` when the wish to drain was first seen, by whichever leader.
 
     `stop_within` is what the last session was promised: a leader that never saw it must know for how long holders of
-    unique resources may outlive it.
+    unique resources may outlive it. `driver` is the last session's, for the same reason.
     """
 
     target: str
@@ -45,6 +45,7 @@ class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
     free: dict[str, Number] = {}
     drain_since: str = ""
     stop_within: Number = 0
+    driver: str = ""
 
 
 class Hardware(Part, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from controlplane.engine import preempting
 from controlplane.engine.decide import Placement
 from controlplane.engine.preempting import Eviction
 from controlplane.engine.signature import Signature
+from controlplane.model import nodes, packing
 from controlplane.model.fulfilment import Claim, Fulfilment, TaskRef, TaskSpec, Traits
 from controlplane.model.job import Job
 from controlplane.model.quantity import Number
@@ -137,11 +138,19 @@ class Binder:
     def _bind(
         self, ledger: OrderLedger, placement: Placement, tasks: Tasks, stamp: Stamp
     ) -> Iterator[tuple[Fulfilment, Operation]]:
-        key = (placement.order, placement.job, placement.signature.detour)
-        for index, attempt in islice(tasks[key], placement.count):
-            task = TaskRef(job=placement.job, index=index, attempt=attempt)
-            fulfilment = self._fulfilment(ledger, placement, task, stamp)
-            yield fulfilment, put(keys.desired(fulfilment.target, fulfilment.id), codec.encode(fulfilment))
+        taken = tasks[placement.order, placement.job, placement.signature.detour]
+        job, pack = placement.job, placement.signature.pack
+        if pack == 1:
+            for index, attempt in islice(taken, placement.count):
+                alone = (TaskRef(job=job, index=index, attempt=attempt),)
+                fulfilment = self._fulfilment(ledger, placement, alone, stamp)
+                yield fulfilment, put(keys.desired(fulfilment.target, fulfilment.id), codec.encode(fulfilment))
+            return
+        for count in packing.sizes(placement.count, pack):
+            together = tuple(TaskRef(job=job, index=index, attempt=attempt) for index, attempt in islice(taken, count))
+            if together:
+                fulfilment = self._fulfilment(ledger, placement, together, stamp)
+                yield fulfilment, put(keys.desired(fulfilment.target, fulfilment.id), codec.encode(fulfilment))
 
     def _tasks(self, placements: Sequence[Placement], now: str) -> Tasks:
         """The tasks of each group, to be handed out to its placements, which may be on several targets.
@@ -158,16 +167,19 @@ class Binder:
             if order in self._ledgers.orders
         }
 
-    def _fulfilment(self, ledger: OrderLedger, placement: Placement, task: TaskRef, stamp: Stamp) -> Fulfilment:
+    def _fulfilment(
+        self, ledger: OrderLedger, placement: Placement, tasks: tuple[TaskRef, ...], stamp: Stamp
+    ) -> Fulfilment:
+        requests = placement.signature.requests
         return Fulfilment(
             id=self._make_identity(),
             epoch=stamp.epoch,
             cycle=stamp.cycle,
             order=placement.order,
             target=placement.target,
-            tasks=(task,),
+            tasks=tasks,
             jobs={placement.job: self._spec(ledger, placement.job, placement.target)},
-            requests=dict(placement.signature.requests),
+            requests=dict(requests) if len(tasks) == 1 else packing.together(requests, len(tasks)),
             holds=placement.signature.unique,
             owner=ledger.order.owner,
             traits=self._traits_of(placement.signature),
@@ -191,7 +203,7 @@ class Binder:
 
     def _spec(self, ledger: OrderLedger, name: str, target: str) -> TaskSpec:
         order = ledger.order
-        more = tuple((resource.name, resource.key, resource.value) for resource in order.resources)
+        more = tuple((one.name, one.key, one.value, one.mount) for one in order.resources)
         found = self._known_spec(ledger, name, (order.resolved_digest, name, *more))
         if found.time_limit is None and (limit := self._default_limit(target)) is not None:
             return msgspec.structs.replace(found, time_limit=limit)
@@ -217,15 +229,18 @@ class Binder:
 
 def spec_of(ledger: OrderLedger, job: Job) -> TaskSpec:
     """What a joblet needs to run the job: its env, over it the resources that it names, over all those of the order."""
-    resources = {resource.name: resource for resource in ledger.resolved.resources}
-    handed = {resources[name].key: resources[name].value for name in job.resources if name in resources}
-    handed |= {resource.key: resource.value for resource in ledger.order.resources}
+    known = {resource.name: resource for resource in ledger.resolved.resources}
+    handed = [*(known[name] for name in job.resources if name in known), *ledger.order.resources]
     return TaskSpec(
         command=job.command,
         image=job.image,
-        environment={**job.env, **handed},
+        environment={**job.env, **{resource.key: resource.mount or resource.value for resource in handed}},
         requests=job.requests or {},
         time_limit=job.time_limit,
+        files={resource.mount: resource.value for resource in handed if resource.mount},
+        nodes=nodes.of_nodes(job.constraints),
+        tolerations=job.tolerations,
+        image_pull_secrets=job.image_pull_secrets,
     )
 
 

@@ -16,7 +16,7 @@ ARCHIVE_STATUS = f"{ROOT}status/archive"
 TOTALS = f"{ROOT}status/totals"
 TOTALS_PLACE = ("status", "totals")
 
-CONFIG_KINDS = ("jobs", "packets", "resources", "targets", "rules", "scalepolicies")
+CONFIG_KINDS = ("jobs", "packets", "resources", "targets", "rules", "scalepolicies", "secrets")
 # The number of parts that follow each tree's front.
 TREES: dict[str, int] = {
     "election": 1,
@@ -32,6 +32,7 @@ TREES: dict[str, int] = {
     "status/targets": 1,
     "status/scaling": 1,
     "status/made": 1,
+    "status/hosting": 1,
     "cycles": 2,
     "inventory": 2,
     "events": 1,
@@ -92,6 +93,10 @@ def scaling(policy: str) -> str:
 
 def made(target: str) -> str:
     return f"{MADE}{target}"
+
+
+def hosting(target: str) -> str:
+    return f"{ROOT}status/hosting/{target}"
 
 
 def cycle(epoch: int, n: int) -> str:

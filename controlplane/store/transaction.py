@@ -109,6 +109,8 @@ class Item:
     then: tuple[Operation, ...] = ()
     otherwise: tuple[Operation, ...] = ()
     many: tuple[Operation, ...] = ()
+    # Whether it is a put of a key that is not there yet, and nothing else.
+    creates: bool = field(default=False, init=False, compare=False, repr=False)
     _raw: bytes = field(default=b"", init=False, compare=False, repr=False)
     _weight: int = field(default=-1, init=False, compare=False, repr=False)
 
@@ -149,7 +151,7 @@ def creating(key: str, value: bytes) -> Item:
     name = key.encode()
     compare, putting, getting, raw = encoding.creation(name, value)
     item = Item((compare,), (Operation(putting, name, True, value),), (Operation(getting, name, False),))
-    item._raw = raw
+    item._raw, item._weight, item.creates = raw, 1, True
     return item
 
 
@@ -188,6 +190,15 @@ def nested(items: Sequence[Item], fence: Fence | None) -> bytes:
     if fence is None:
         return encoding.transaction((), inner, ())
     return encoding.transaction([fence.compare()], inner, [get(fence.key).raw])
+
+
+def side_by_side(items: Sequence[Item]) -> bytes:
+    """All of them or none: cheaper than nested ones, for etcd and for those who ask, where all are likely to happen."""
+    compares = [compare for item in items for compare in item.compares]
+    raw = encoding.transaction(compares, [operation.raw for item in items for operation in item.then], ())
+    if len(items) > MAX_GROUP or len(raw) > MAX_BYTES:
+        raise LimitExceeded(f"a group must not be above {MAX_GROUP} items or {MAX_BYTES} bytes")
+    return raw
 
 
 def _check(item: Item, most: int) -> None:

@@ -2,7 +2,7 @@
 
 At every revision the claim of a resource names the one fulfilment that holds it, and a claim never passes from one
 fulfilment to another without having been gone. In reality an interval runs from the "started" to the "ended" of the
-joblets' records, on the monotonic clock of one boot.
+joblets' records, on the monotonic clock of one boot. Of pods there are no such records: `p4_lost`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from controlplane.model.fulfilment import Claim, Fulfilment
 from controlplane.store import keys
 from controlplane.verify.history import Event
+from controlplane.verify.p4_lost import LostHolders
 from controlplane.verify.records import Record
 from controlplane.verify.verdict import Tally, Verdict
 
@@ -22,6 +23,7 @@ Run = tuple[str, str, int, int]
 class Exclusive:
     def __init__(self) -> None:
         self._tally = Tally("P4")
+        self._lost = LostHolders(self._tally)
         self._claims: dict[str, str] = {}
         self._holds: dict[str, tuple[str, ...]] = {}
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
@@ -32,6 +34,7 @@ class Exclusive:
 
     def start(self, state: Sequence[Event]) -> None:
         """Nothing is judged yet: a piece of a state proves nothing."""
+        self._lost.follow(state)
         for event in state:
             self._follow(event)
             self._revision = max(self._revision, event.revision)
@@ -39,6 +42,7 @@ class Exclusive:
     def change(self, revision: int, changes: Sequence[Event]) -> None:
         self._judge()
         self._revision = revision
+        self._lost.change(changes)
         for event in changes:
             self._follow(event)
         self._judge()

@@ -19,6 +19,7 @@ from controlplane.cache.reflector import Cache
 from controlplane.model.errors import ControlPlaneError, Refused
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Term
+from controlplane.sealing import NO_KEYS, Keyring
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
@@ -35,6 +36,7 @@ from controlplane.wire.v1 import (
     resources_pb2_grpc,
     rules_pb2_grpc,
     scalepolicies_pb2_grpc,
+    secrets_pb2_grpc,
     targets_pb2_grpc,
 )
 
@@ -80,6 +82,7 @@ class Api:
         self.targets: Any = targets_pb2_grpc.TargetsStub(self.channel)
         self.rules: Any = rules_pb2_grpc.RulesStub(self.channel)
         self.scalepolicies: Any = scalepolicies_pb2_grpc.ScalePoliciesStub(self.channel)
+        self.secrets: Any = secrets_pb2_grpc.SecretsStub(self.channel)
         self.orders: Any = orders_pb2_grpc.OrdersStub(self.channel)
         self.fulfilments: Any = fulfilments_pb2_grpc.FulfilmentsStub(self.channel)
         self.cycles: Any = cycles_pb2_grpc.CyclesStub(self.channel)
@@ -93,6 +96,7 @@ async def an_api(
     make_writer: Callable[[Store], Writer] = Writer,
     *,
     quota: int = 8 << 30,
+    keyring: Keyring = NO_KEYS,
 ) -> AsyncIterator[Api]:
     clock = SystemClock()
     store = Store(EtcdOptions(endpoints=(endpoint,)), clock)
@@ -103,7 +107,7 @@ async def an_api(
     deps = ApiDependencies(
         store=store, cache=cache, ledgers=ledgers, writer=make_writer(store), renewals=Renewals(store.channels),
         election=leadership, mint=Mint(wall_milliseconds, chance), clock=clock, replica_id=name, version="test",
-        incarnation=name, space=space,
+        incarnation=name, space=space, keyring=keyring,
     )  # fmt: skip
     server = grpc.aio.server()
     services.register(server, deps)

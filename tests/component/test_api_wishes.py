@@ -14,7 +14,7 @@ from controlplane.model.order import Counts, Order, OrderStatus, TaskSelection
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, delete, put
 from controlplane.wire.v1 import orders_pb2, resources_pb2, targets_pb2
-from tests.builders import FulfilmentBuilder, a_fulfilment
+from tests.builders import FulfilmentBuilder, a_fulfilment, a_session
 from tests.component.api_stage import Api, an_api, an_order, refusal
 from tests.etcd import Etcd, running_etcd
 
@@ -125,6 +125,29 @@ async def test_a_release_is_for_what_is_held_now(api: Api) -> None:
     assert release.until > first.item.releases[0].until
     shown = await api.orders.ListTasks(orders_pb2.ListTasksRequest(id=order, min_revision=all_of_it.revision))
     assert [task.phase for task in shown.items] == ["Pending"] * 3
+
+
+async def test_a_persons_word_names_the_attempt_and_only_counts_where_nobody_else_can_say(api: Api) -> None:
+    order = await submitted(api)
+    said = orders_pb2.TasksRequest(id=order, job=JOB, index=0, stopped=True)
+    error = await refusal(api.orders.ReleaseTasks(said))
+    assert (type(error), getattr(error, "field", "")) == (errors.IllegalTransition, "index")
+    one = await place(api, order, 0)
+    await write(api, {keys.live("t1"): a_session("t1")})
+    error = await refusal(api.orders.ReleaseTasks(said))
+    assert (type(error), getattr(error, "field", "")) == (errors.IllegalTransition, "stopped")
+    error = await refusal(api.orders.ReleaseTasks(orders_pb2.TasksRequest(id=order, job=JOB, stopped=True)))
+    assert (type(error), getattr(error, "field", "")) == (errors.Invalid, "index")
+    assert (await stored(api, order)).stopped == ()
+    await write(api, {keys.live("t1"): None})
+    first = await api.orders.ReleaseTasks(said)
+    assert (await api.orders.ReleaseTasks(said)).revision == first.revision
+    assert [(word.job, word.index, word.attempt) for word in first.item.stopped] == [(JOB, 0, 1)]
+    assert not first.item.releases
+    await end(api, one, "retry")
+    await place(api, order, 0, 2)
+    again = await api.orders.ReleaseTasks(said)
+    assert [(word.index, word.attempt) for word in again.item.stopped] == [(0, 2)]
 
 
 async def test_wishes_that_make_no_sense_are_refused_with_the_field(api: Api) -> None:

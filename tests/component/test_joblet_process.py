@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from controlplane.model.fulfilment import TaskStop
 from tests.component.joblet_replica import a_fulfilment
 from tests.component.joblet_stage import Stage, alive, until_file, until_gone
 
@@ -157,6 +158,32 @@ async def test_each_task_of_a_pack_has_its_own_result(stage: Stage) -> None:
     end = await stage.world.until_phase(work.id, "Failed")
     assert [task.exit_code for task in end.tasks] == [0, 1, 2]
     assert [task.phase for task in end.tasks] == ["Succeeded", "Failed", "Failed"]
+
+
+async def test_one_task_of_a_pack_is_stopped_and_the_others_go_on(stage: Stage) -> None:
+    work = a_fulfilment(1, "sh", "-c", "while ! test -e go; do sleep 0.02; done", tasks=3)
+    stage.world.assign(work)
+    await stage.started()
+    await stage.world.until(lambda: any(all(t.phase == "Running" for t in o.tasks) for o in stage.world.history))
+    stop = TaskStop(job="job-0", index=101, reason="Moved")
+    stage.world.assign(msgspec.structs.replace(work, stop=(stop,)))
+    await stage.world.until(lambda: stage.world.history[-1].tasks[1].phase == "Cancelled")
+    assert [task.phase for task in stage.world.history[-1].tasks] == ["Running", "Cancelled", "Running"]
+    for index in (100, 102):
+        (stage.run(index) / "work" / "go").touch()
+    end = await stage.world.until_phase(work.id, "Cancelled")
+    assert [task.phase for task in end.tasks] == ["Succeeded", "Cancelled", "Succeeded"]
+    assert [task.reason for task in end.tasks] == ["", "Moved", ""]
+
+
+async def test_a_mounted_resource_is_a_file_whose_path_the_task_is_told(stage: Stage) -> None:
+    script = 'cat "$1" "$SCENE"; stat -c %a "$SCENE"'
+    environment, files = {"SCENE": "/etc/scene.json"}, {"/etc/scene.json": "{}\n"}
+    work = a_fulfilment(1, "sh", "-c", script, "-", "$(SCENE)", environment=environment, files=files)
+    stage.world.assign(work)
+    await stage.started()
+    await stage.world.until_phase(work.id, "Succeeded")
+    assert (stage.run(100) / "stdout").read_text() == "{}\n{}\n400\n"
 
 
 async def test_a_stopped_joblet_leaves_its_commands_running(stage: Stage) -> None:

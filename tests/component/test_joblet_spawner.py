@@ -1,13 +1,15 @@
-"""Spawning shims: one is ready beforehand, and what it becomes does not differ from one that was not."""
+"""Spawning shims: one interpreter makes them all, and what is asked of it happens once or not at all."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,48 +23,70 @@ ENVIRONMENT = {"PATH": os.environ["PATH"]}
 class Stage:
     def __init__(self, data: Path) -> None:
         self.data = data
-        self.spawner = Spawner(data, ENVIRONMENT)
-        self.pids: list[int] = []
+        self.watched: list[int] = []
+        self.spawner = Spawner(data, ENVIRONMENT, self._watch)
+        self.born: list[int | None] = []
 
-    def spawn(self, name: str, *command: str, **environment: str) -> int:
-        """Returns when the command runs."""
+    def _watch(self, descriptor: int, watched: bool) -> None:
+        (self.watched.append if watched else self.watched.remove)(descriptor)
+
+    def ask(self, name: str, *command: str, **environment: str) -> int:
+        """Where the shim says that the command runs."""
         run = self.data / name
         (run / "work").mkdir(parents=True)
         told: dict[str, Any] = {
             "command": list(command), "environment": {**ENVIRONMENT, **environment}, "record": '"order":"x"',
             "time_limit": None, "holder": False, "boot": "b", "until": 0.0,
         }  # fmt: skip
-        pid, heard = self.spawner.spawn(run, told)
-        self.pids.append(pid)
-        select.select([heard], [], [], 20)
+        return self.spawner.spawn(run, told, self.born.append)
+
+    def hear(self, answers: int) -> None:
+        """Until so many requests were answered in all."""
+        while len(self.born) < answers:
+            assert select.select(self.watched, [], [], 20)[0]
+            self.spawner.hear()
+
+    def spawn(self, name: str, *command: str, **environment: str) -> int:
+        """A descriptor of the shim, when the command runs."""
+        heard = self.ask(name, *command, **environment)
+        self.hear(len(self.born) + 1)
+        assert select.select([heard], [], [], 20)[0]
         assert os.read(heard, 100) == b"running\n"
         os.close(heard)
-        return pid
+        born = self.born[-1]
+        assert born is not None
+        return born
 
-    def end(self, pid: int, name: str) -> dict[str, Any]:
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        self.pids.remove(pid)
+    def end(self, pidfd: int, name: str) -> dict[str, Any]:
+        assert select.select([pidfd], [], [], 20)[0]
         return dict(json.loads((self.data / name / "end.json").read_text()))
 
-    def spares(self) -> list[int]:
-        """Shims of this folder that wait for something to run."""
+    def nurseries(self) -> list[int]:
         return [pid for pid, arguments in shims(self.data) if set(arguments[-2]) == {"-"}]
 
-    def a_spare(self) -> int:
+    def a_nursery(self) -> int:
         """Made, and so far that its command line can be read."""
-        self.spawner.keep_ready()
+        self.spawner.open()
         give_up = time.monotonic() + 20
-        while not (found := self.spares()):
+        while not (found := self.nurseries()):
             assert time.monotonic() < give_up
             time.sleep(0.01)
-        (spare,) = found
-        return spare
+        (nursery,) = found
+        return nursery
 
     def close(self) -> None:
         self.spawner.close()
-        for pid in self.pids:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        for pidfd in self.born:
+            if pidfd is not None:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                os.close(pidfd)
+
+
+def pid_of(pidfd: int) -> int:
+    found = re.search(r"^Pid:\s+(-?\d+)", Path(f"/proc/self/fdinfo/{pidfd}").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
 
 
 def shims(data: Path) -> Iterator[tuple[int, list[str]]]:
@@ -82,94 +106,115 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made.close()
 
 
-def test_the_spare_shim_takes_the_next_command_and_no_other_is_started(stage: Stage) -> None:
-    spare = stage.a_spare()
-    stage.spawner.keep_ready()
-    pid = stage.spawn("one", "sh", "-c", "exit 7")
-    assert pid == spare
-    assert (stage.end(pid, "one")["how"], stage.spares()) == ("exited", [])
+def test_one_nursery_makes_the_shims_of_all_commands(stage: Stage) -> None:
+    nursery = stage.a_nursery()
+    for number in range(3):
+        pidfd = stage.spawn(f"run-{number}", "sh", "-c", f"exit {number}")
+        assert stage.end(pidfd, f"run-{number}")["code"] == number
+    assert stage.nurseries() == [nursery]
 
 
-@pytest.mark.parametrize("ready", [True, False])
-def test_the_command_line_of_a_shim_names_its_attempt(stage: Stage, ready: bool) -> None:
+def test_many_requests_at_once_are_all_answered_in_their_order(stage: Stage) -> None:
+    """More than the link takes at once: the rest goes when the nursery has answered."""
+    count = 300
+    heard = [stage.ask(f"run-{number}", "true") for number in range(count)]
+    stage.hear(count)
+    for number, pidfd in enumerate(stage.born):
+        assert pidfd is not None
+        assert stage.end(pidfd, f"run-{number}")["code"] == 0
+        os.close(heard[number])
+
+
+def test_the_command_line_of_a_shim_names_its_attempt(stage: Stage) -> None:
     """`verify` and `down` find the shims of attempts by it."""
-    if ready:
-        stage.spawner.keep_ready()
-    pid = stage.spawn("one", "sleep", "1000")
-    command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    command = Path(f"/proc/{pid_of(stage.spawn('one', 'sleep', '1000'))}/cmdline").read_bytes()
     assert f"{stage.data}/one\0".encode() in command
     assert command.decode().split("\0")[:-1][-1] == str(stage.data)
     assert b"---" not in command
     assert (stage.data / "one" / "shim.log").exists()
 
 
-def test_a_command_does_not_see_whether_its_shim_was_ready(stage: Stage) -> None:
-    looks = (
-        "readlink /proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2; ls /proc/self/fd; pwd; grep Sig /proc/self/status"
-    )
-    seen = []
-    for name in ("ready", "own"):
-        if name == "ready":
-            stage.spawner.keep_ready()
-        pid = stage.spawn(name, "sh", "-c", looks, NAME=name)
-        assert stage.end(pid, name)["code"] == 0
-        seen.append((stage.data / name / "stdout").read_text().replace(f"/{name}/", "/"))
-    assert seen[0] == seen[1]
+def test_a_command_sees_nothing_of_the_nursery(stage: Stage) -> None:
+    looks = "readlink /proc/self/fd/0; ls /proc/self/fd | wc -w; pwd; grep -E 'Sig(Blk|Ign)' /proc/self/status"
+    assert stage.end(stage.spawn("one", "sh", "-c", looks), "one")["code"] == 0
+    stdin, descriptors, folder, *signals = (stage.data / "one" / "stdout").read_text().split("\n")[:-1]
+    assert (stdin, int(descriptors), folder) == ("/dev/null", 4, f"{stage.data}/one/work")
+    # The C library has signals 32 and 33 to itself.
+    assert [int(line.split()[1], 16) & 0x7FFFFFFF for line in signals] == [0, 0]
 
 
-def test_without_a_spare_shim_or_with_a_dead_one_another_is_started(stage: Stage) -> None:
-    first = stage.spawn("one", "true")
-    assert stage.end(first, "one")["code"] == 0
-    spare = stage.a_spare()
-    os.kill(spare, signal.SIGKILL)
-    os.waitid(os.P_PID, spare, os.WEXITED | os.WNOWAIT)
-    second = stage.spawn("two", "true")
-    assert second != spare
-    assert stage.end(second, "two")["code"] == 0
-    stage.spawner.keep_ready()
-    assert not Path(f"/proc/{spare}").exists()
+def test_a_shim_has_a_session_of_its_own_and_leaves_no_dead_process(stage: Stage) -> None:
+    nursery = stage.a_nursery()
+    pid = pid_of(stage.spawn("one", "sleep", "1000"))
+    assert os.getsid(pid) == pid != os.getsid(nursery)
+    signal.pidfd_send_signal(stage.born[0] or 0, signal.SIGTERM)
+    stage.end(stage.born[0] or 0, "one")
+    give_up = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
 
 
-def test_what_is_more_than_a_pipe_takes_gets_a_shim_of_its_own(stage: Stage) -> None:
-    spare = stage.a_spare()
-    pid = stage.spawn("one", "sh", "-c", "test ${#BIG} -eq 100000", BIG="x" * 100_000)
-    assert pid != spare
-    assert stage.end(pid, "one")["code"] == 0
-    assert stage.spares() == [spare]
+def test_what_is_told_may_be_large(stage: Stage) -> None:
+    pidfd = stage.spawn("one", "sh", "-c", "test ${#BIG} -eq 100000", BIG="x" * 100_000)
+    assert stage.end(pidfd, "one")["code"] == 0
 
 
-def test_a_spare_shim_goes_when_nothing_comes(stage: Stage) -> None:
-    spare = stage.a_spare()
+def test_after_a_dead_nursery_there_is_another(stage: Stage) -> None:
+    nursery = stage.a_nursery()
+    running = stage.spawn("one", "sleep", "1000")
+    os.kill(nursery, signal.SIGKILL)
+    os.waitid(os.P_PID, nursery, os.WEXITED | os.WNOWAIT)
+    assert stage.end(stage.spawn("two", "true"), "two")["code"] == 0
+    assert not select.select([running], [], [], 0)[0], "its shims live on"
+    assert stage.a_nursery() != nursery
+    assert not Path(f"/proc/{nursery}").exists()
+
+
+def test_a_nursery_that_dies_idle_is_noticed(stage: Stage) -> None:
+    nursery = stage.a_nursery()
+    os.kill(nursery, signal.SIGKILL)
+    assert select.select(stage.watched, [], [], 20)[0]
+    stage.spawner.hear()
+    assert stage.watched == []
+
+
+def test_what_a_nursery_was_asked_for_when_it_died_is_not_known_and_never_asked_again(stage: Stage) -> None:
+    """A stopped one cannot fork: the request waits in its link and dies with it."""
+    nursery = stage.a_nursery()
+    os.kill(nursery, signal.SIGSTOP)
+    heard = stage.ask("one", "touch", "../ran")
+    os.kill(nursery, signal.SIGKILL)
+    stage.hear(1)
+    assert stage.born == [None]
+    os.close(heard)
+    assert stage.end(stage.spawn("two", "true"), "two")["code"] == 0
+    assert not (stage.data / "one" / "ran").exists()
+
+
+def test_a_shim_that_begins_late_starts_nothing_that_was_abandoned(stage: Stage) -> None:
+    nursery = stage.a_nursery()
+    os.kill(nursery, signal.SIGSTOP)
+    heard = stage.ask("one", "touch", "../ran")
+    (stage.data / "one" / "abandoned").touch()
+    os.kill(nursery, signal.SIGCONT)
+    stage.hear(1)
+    assert select.select([stage.born[0] or 0], [], [], 20)[0]
+    os.close(heard)
+    assert not (stage.data / "one" / "ran").exists()
+
+
+def test_a_nursery_goes_when_nothing_comes(stage: Stage) -> None:
+    nursery = stage.a_nursery()
     stage.spawner.close()
-    os.waitpid(spare, 0)
+    os.waitpid(nursery, 0)
     assert not (stage.data / "records.jsonl").exists()
 
 
-def test_a_spare_shim_that_stands_still_is_left_alone_and_starts_nothing_later(stage: Stage) -> None:
-    """A stopped one cannot read: what it was told waits in its pipe, and so does the attempt that is its own."""
-    spare = stage.a_spare()
-    os.kill(spare, signal.SIGSTOP)
-    run = stage.data / "one"
-    (run / "work").mkdir(parents=True)
-    told: dict[str, Any] = {
-        "command": ["touch", "../ran"], "environment": ENVIRONMENT, "record": '"order":"x"', "time_limit": None,
-        "holder": False, "boot": "b", "until": 0.0,
-    }  # fmt: skip
-    pid, heard = stage.spawner.spawn(run, told)
-    assert pid == spare
-    stage.pids.append(pid)
-    (run / "abandoned").touch()
-    os.kill(spare, signal.SIGCONT)
-    os.waitpid(pid, 0)
-    stage.pids.remove(pid)
-    os.close(heard)
-    assert not (run / "ran").exists()
-
-
-def test_a_killed_joblets_spare_shim_goes_too(tmp_path: Path) -> None:
+def test_a_killed_joblets_nursery_goes_too(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
-        Spawner(tmp_path, ENVIRONMENT).keep_ready()
+        Spawner(tmp_path, ENVIRONMENT, lambda _descriptor, _watched: None).open()
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     give_up = time.monotonic() + 20

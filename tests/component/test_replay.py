@@ -64,7 +64,8 @@ def varied(random: Random) -> Order:
         time_limit=random.choice((None, 60, 600)),
         prefer=random.choice(((), (("t3",), ("t1", "t2")))),
     )
-    resolved = replace(resolved, jobs=(replace(resolved.jobs[0], job=job),), gang=random.random() < 0.2)
+    gang, pack = random.random() < 0.2, random.choice((1, 1, 3))
+    resolved = replace(resolved, jobs=(replace(resolved.jobs[0], job=job),), gang=gang, pack=pack)
     raw = codec.encode(resolved)
     return replace(
         order,

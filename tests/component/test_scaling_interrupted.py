@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -19,6 +19,7 @@ from controlplane.model.errors import Conflict, Deposed
 from controlplane.model.scalepolicy import Made, Scaling, TargetSize, TargetTemplate
 from controlplane.store import keys
 from controlplane.store.fenced import FencedWriter
+from controlplane.store.kv import Store
 from tests.builders import a_fulfilment, an_identity, an_order
 from tests.clock import ManualClock
 from tests.component.leader_stage import Replica, following, lead
@@ -35,7 +36,7 @@ _VARIES = ("epoch", "since", "created", "acted", "at", "request", "id", "session
 async def converge(replica: Replica, writer: FencedWriter, cloud: Cloud) -> None:
     """Asks every controller about every key until a whole round changes nothing; time passes between rounds."""
     clock = ManualClock()
-    providing = Providing({"cloud": cloud}, an_identity)
+    providing = Providing({"cloud": cloud, "cluster-api": cloud}, an_identity)
     controllers: list[Controller] = [
         ScalingController(replica.ledgers, writer, clock, an_identity),
         MadeController(replica.ledgers, writer, clock, providing),
@@ -86,14 +87,22 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
+AnyCloud = TypeVar("AnyCloud", bound=Cloud)
+
+
 async def played(
-    etcd: Etcd, acts: list[Act], *, writes: int = 1_000_000, effects: int | None = None
-) -> tuple[list[dict[str, Any]], Cloud, bool]:
+    etcd: Etcd,
+    acts: list[Act],
+    make_cloud: Callable[[Store, int | None], AnyCloud],
+    *,
+    writes: int = 1_000_000,
+    effects: int | None = None,
+) -> tuple[list[dict[str, Any]], AnyCloud, bool]:
     """Where everything stood after each act when the first leader died on the way, and whether it did."""
     seen: list[dict[str, Any]] = []
     async with following(etcd.endpoint, Replica) as first:
         await first.wipe()
-        cloud = Cloud(first.store, effects)
+        cloud = make_cloud(first.store, effects)
         term, _ = await lead(first)
         dying = FencedWriter(Mortal(term, writes))
         try:
@@ -120,19 +129,19 @@ async def played(
 
 @pytest.mark.parametrize("acts", [GROWS_AND_SHRINKS, GETS_LARGER, LOSES_ITS_POLICY], ids=["number", "size", "policy"])
 async def test_scaling_comes_to_the_same_end_whenever_its_leader_dies(etcd: Etcd, acts: list[Act]) -> None:
-    expected, cloud, died = await played(etcd, acts)
+    expected, cloud, died = await played(etcd, acts, Cloud)
     assert not died
     effects = sum(cloud.asked.values())
     assert set(cloud.built.values()) == {1}
     for writes in itertools.count():
-        found, cloud, died = await played(etcd, acts, writes=writes)
+        found, cloud, died = await played(etcd, acts, Cloud, writes=writes)
         assert found == expected, f"after {writes} writes"
         assert set(cloud.built.values()) == {1}
         if not died:
             break
     assert writes >= 5
     for done in range(effects):
-        found, cloud, died = await played(etcd, acts, effects=done)
+        found, cloud, died = await played(etcd, acts, Cloud, effects=done)
         assert died
         assert found == expected, f"after {done} effects"
         assert set(cloud.built.values()) == {1}

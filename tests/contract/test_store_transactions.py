@@ -14,6 +14,7 @@ from controlplane.store.transaction import (
     Fence,
     Item,
     absent,
+    creating,
     delete,
     delete_prefix,
     get,
@@ -83,6 +84,30 @@ async def test_items_of_a_group_have_their_own_fates(store: Store) -> None:
     assert [found.value for found in outcomes[0].found if found] == [b"old"]
     assert (await value(store, A), await value(store, B)) == (b"old", b"new")
     assert len({outcome.revision for outcome in outcomes}) == 1
+
+
+@pytest.mark.parametrize("there", [(), (1,), (0, 1, 2)])
+async def test_new_keys_of_a_group_are_put_whichever_of_them_are_there_already(
+    store: Store, there: tuple[int, ...]
+) -> None:
+    names = [f"/controlplane/{at}" for at in range(3)]
+    for at in there:
+        await store.commit(Item(then=(put(names[at], b"old"),)))
+    before = await store.revision()
+    outcomes = await store.commit_group([creating(name, b"new") for name in names])
+    assert [outcome.succeeded for outcome in outcomes] == [at not in there for at in range(3)]
+    assert {outcome.revision for outcome in outcomes} == {before + (len(there) < 3)}
+    for at, (name, outcome) in enumerate(zip(names, outcomes, strict=True)):
+        assert await value(store, name) == (b"old" if at in there else b"new")
+        assert [found.value if found else None for found in outcome.found] == ([b"old"] if at in there else [])
+
+
+async def test_a_group_of_new_keys_has_its_limits(store: Store) -> None:
+    with pytest.raises(LimitExceeded):
+        await store.commit_group([creating(f"/controlplane/{at}", b"") for at in range(MAX_OPERATIONS)])
+    with pytest.raises(LimitExceeded):
+        await store.commit_group([creating(f"/controlplane/{at}", b"x" * (MAX_BYTES // 2)) for at in range(3)])
+    assert await value(store, "/controlplane/0") is None
 
 
 async def test_all_compares_of_a_group_see_the_state_before_it(store: Store) -> None:

@@ -320,6 +320,55 @@ async def test_an_update_may_bring_the_deadline_nearer(client: Client) -> None:
     assert (await ended(client, order)).tasks[0].reason == "DeadlineExceeded"
 
 
+# Several tasks in one fulfilment --------------------------------------------------------------------------------------
+
+
+async def packed(client: Client, pack: int, **job: Any) -> str:
+    count = job.pop("count")
+    return await submit(client, packet={"jobs": [{"job": job, "count": count}], "pack": pack})
+
+
+async def test_of_tasks_that_share_a_fulfilment_the_one_that_fails_is_tried_again_alone(
+    client: Client, folder: Path
+) -> None:
+    script = '[ "$CONTROLPLANE_INDEX" -ne 3 ] || [ "$CONTROLPLANE_ATTEMPT" -ge 2 ]'
+    again = [retry(limit=1)]
+    order = await packed(
+        client, 5, command=["sh", "-c", script], requests={"cpu": 0.5}, count=5, failure_policies=again
+    )
+    tasks = (await ended(client, order)).tasks
+    assert [(task.phase, task.attempt) for task in tasks] == [("Succeeded", 2 if at == 3 else 1) for at in range(5)]
+    first, alone = {task.fulfilment for task in tasks if task.index != 3}, tasks[3].fulfilment
+    assert len(first) == 1
+    assert alone not in first
+    verdicts = (await cpctl(folder, "verify"))["promises"]
+    assert [found["violations"] for found in verdicts if found["promise"] in ("P1", "P3", "P5", "P7")] == [[]] * 4
+
+
+async def test_of_tasks_that_share_a_fulfilment_one_can_be_cancelled(
+    client: Client, folder: Path, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    order = await packed(client, 3, command=["sh", "-c", f"while ! test -e {go}; do sleep 0.02; done"], count=3)
+    (placed,) = {task.fulfilment for task in (await running(client, order, 3)).tasks}
+    await cpctl(folder, "cancel", f"{order}/job-1/1", "--wait")
+    (found,) = (await cpctl(folder, "get", "fulfilments", "--order", order))["items"]
+    assert (found["id"], found["want"], found["stop"]) == (
+        placed,
+        "run",
+        [{"job": "job-1", "index": 1, "reason": "Cancelled"}],
+    )
+    assert [task["phase"] for task in found["observed"]["tasks"]] == ["Running", "Cancelled", "Running"]
+    go.touch()
+    assert [task.phase for task in (await ended(client, order)).tasks] == ["Succeeded", "Cancelled", "Succeeded"]
+
+
+async def test_a_mounted_resource_is_there_as_a_file(client: Client) -> None:
+    await client.resources.create(resources_pb2.Resource(name="scene", key="SCENE", value="42", mount="/etc/scene"))
+    order = await submit(client, {"command": ["sh", "-c", 'test "$(cat $SCENE)" = 42'], "resources": ["scene"]})
+    assert (await ended(client, order)).status.phase == "Succeeded"
+
+
 def test_all_of_this_kept_the_promises(folder: Path) -> None:
     answer = call("cpctl", folder, "verify", "-o", "json")
     assert answer.returncode == 0, answer.stdout

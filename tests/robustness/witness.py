@@ -58,10 +58,12 @@ class Witness:
         self.cycles: list[Seen] = []
         self.revision = 0
         self._waiting: list[tuple[Callable[[], object], asyncio.Future[None]]] = []
+        self._lost: BaseException | None = None
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[Witness]:
         task = asyncio.create_task(self._run())
+        task.add_done_callback(self._blind)
         try:
             yield self
         finally:
@@ -80,6 +82,13 @@ class Witness:
             for holds, future in self._waiting:
                 if not future.done() and holds():
                     future.set_result(None)
+
+    def _blind(self, task: asyncio.Task[None]) -> None:
+        """Nobody waits for what a witness without a watch will never see."""
+        self._lost = None if task.cancelled() else task.exception()
+        for _, future in self._waiting:
+            if self._lost is not None and not future.done():
+                future.set_exception(self._lost)
 
     def _take(self, change: Change, moment: float) -> None:
         self.changes.append(change)
@@ -107,6 +116,8 @@ class Witness:
         """Returns when it holds; asked again after each change."""
         if holds():
             return
+        if self._lost is not None:
+            raise self._lost
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (holds, future)
         self._waiting.append(entry)

@@ -135,7 +135,12 @@ class World:
             led = any(cycle.epoch == witness.epoch for cycle in witness.cycles)
             return led and witness.candidates() == running and phases.count("Ready") >= targets
 
-        await witness.until(holds, f"{running} replicas stand, one leads, {targets} targets are Ready")
+        try:
+            await witness.until(holds, f"{running} replicas stand, one leads, {targets} targets are Ready")
+        except AssertionError as error:
+            head = await witness.store.revision()
+            seen = f"{witness.candidates()} stand, epoch {witness.epoch}, {witness.targets}"
+            raise AssertionError(f"{error}: {seen}, at revision {witness.revision} of {head}") from None
 
     async def _furnish(self) -> None:
         objects = [

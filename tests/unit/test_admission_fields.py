@@ -188,6 +188,8 @@ BAD: list[tuple[Named, type[Refused], str]] = [
     (a_target(capacity={"cpu": math.nan}), Invalid, "capacity.cpu"),
     (a_target(max_fulfilments=0), Invalid, "max_fulfilments"),
     (a_target(kubeconfig_secret="A B"), Invalid, "kubeconfig_secret"),
+    (a_target(kubeconfig_secret="s"), Invalid, "kubeconfig_secret"),
+    (a_target(kubeconfig_secret="s", driver="kubernetes"), NotFound, "kubeconfig_secret"),
     (with_window(days=("monday",)), Invalid, "windows[0].days[0]"),
     (with_window(days=("mon", "mon")), Invalid, "windows[0].days[1]"),
     (with_window(from_="8:00"), Invalid, "windows[0].from"),

@@ -12,11 +12,12 @@ from controlplane.apiserver.admission import named
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.model.errors import Refused
 from controlplane.model.manifest import read
-from controlplane.model.scalepolicy import ScalePolicy, TargetSize, TargetTemplate, WorkSelector
+from controlplane.model.scalepolicy import ClusterApi, ScalePolicy, TargetSize, TargetTemplate, WorkSelector
 
 KNOWN: Any = Catalogue
 SMALL = TargetTemplate(capacity={"cpu": 2})
 GOOD = ScalePolicy(name="farm", provider="local", metric="queue", threshold=10, max=5, template=SMALL)
+POOL = ClusterApi(template="pool", machine={"cpu": 4, "memory": 8})
 HOOK = replace(GOOD, provider="webhook", url="https://clusters.example/hook")
 
 
@@ -29,6 +30,15 @@ def test_what_is_not_said_is_filled_in() -> None:
     assert (admitted.min, admitted.step, admitted.cool_down, admitted.idle) == (0, 1, 30, 300)
     assert admitted.template == TargetTemplate(driver="process", capacity={"cpu": 2})
     assert named.admit(admitted, KNOWN) == admitted
+
+
+def test_machines_are_counted_by_what_is_scarcest() -> None:
+    admitted = named.admit(replace(GOOD, provider="cluster-api", cluster_api=POOL), KNOWN)
+    assert admitted.template is not None
+    assert admitted.template.driver == "kubernetes"
+    assert admitted.cluster_api == replace(POOL, namespace="default")
+    counted = [POOL.machines(room) for room in ({"cpu": 0.5}, {"cpu": 4}, {"cpu": 4.1}, {"cpu": 4, "memory": 17})]
+    assert counted == [1, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +62,17 @@ def test_what_keeps_the_rules_is_admitted(change: dict[str, Any]) -> None:
     [
         ({"name": "x" * 57}, "name"),
         ({"provider": ""}, "provider"),
-        ({"provider": "cluster-api"}, "provider"),
+        ({"provider": "cloud"}, "provider"),
+        ({"provider": "cluster-api"}, "cluster_api"),
+        ({"cluster_api": POOL}, "cluster_api"),
+        ({"provider": "cluster-api", "cluster_api": POOL, "name": "-farm"}, "name"),
+        ({"provider": "cluster-api", "cluster_api": replace(POOL, namespace="A b")}, "cluster_api.namespace"),
+        ({"provider": "cluster-api", "cluster_api": replace(POOL, template="")}, "cluster_api.template"),
+        ({"provider": "cluster-api", "cluster_api": replace(POOL, template="a/b")}, "cluster_api.template"),
+        ({"provider": "cluster-api", "cluster_api": replace(POOL, machine={})}, "cluster_api.machine"),
+        ({"provider": "cluster-api", "cluster_api": replace(POOL, machine={"cpu": 0})}, "cluster_api.machine.cpu"),
+        ({"provider": "cluster-api", "cluster_api": replace(POOL, machine={"memory": 1})}, "cluster_api.machine"),
+        ({"provider": "cluster-api", "cluster_api": replace(POOL, machine={"cpu": 0.001})}, "cluster_api"),
         ({"metric": ""}, "metric"),
         ({"metric": "moon"}, "metric"),
         ({"threshold": None}, "threshold"),

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+
+import msgspec
 
 from controlplane.engine.decide import Placement
 from controlplane.engine.signature import signature_of
 from controlplane.model.cluster import ClusterStatus
 from controlplane.model.fulfilment import Claim, Fulfilment
-from controlplane.model.order import Order
+from controlplane.model.job import Constraint, Constraints, Job, Toleration
+from controlplane.model.order import Order, ResolvedJob
+from controlplane.model.resource import Resource
 from controlplane.scheduler.binder import Binder, Stamp
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import MAX_BYTES, Item
@@ -52,6 +57,70 @@ def test_every_task_gets_one_fulfilment_on_the_target_it_was_placed_on() -> None
     assert sorted(one.tasks[0].index for one in found) == list(range(60))
     assert {(one.epoch, one.cycle, one.created) for one in found} == {(7, 3, NOW)}
     assert all(one.requests == {"cpu": 2} and len(one.tasks) == 1 for one in found)
+
+
+def test_up_to_so_many_tasks_share_a_fulfilment_where_they_are_packed() -> None:
+    found = fulfilments(Stage(an_order().packed(5).of(17).jobs(cpu=0.1, memory=2)).place(("a", 12), ("b", 5)))
+    assert [(one.target, len(one.tasks)) for one in found] == [("a", 5), ("a", 5), ("a", 2), ("b", 5)]
+    assert sorted(task.index for one in found for task in one.tasks) == list(range(17))
+    assert [one.requests["cpu"] for one in found] == [0.5, 0.5, 0.2, 0.5]
+    assert all(one.requests["memory"] == 2 * len(one.tasks) for one in found)
+    assert all(one.jobs["job-0"].requests == {"cpu": 0.1, "memory": 2} for one in found)
+
+
+def test_tasks_that_need_the_same_unique_resource_never_share_a_fulfilment() -> None:
+    stage = Stage(an_order().packed(5).of(4).holding("x").jobs(cpu=1))
+    items = stage.place(("a", 1), ("b", 1))
+    assert [len(one.tasks) for one in fulfilments(items)] == [1, 1]
+
+
+def test_a_retry_is_packed_with_others_and_keeps_its_own_attempt() -> None:
+    stage = Stage(an_order().packed(3).of(3).jobs(cpu=1))
+    first = a_fulfilment(stage.order.id).task(1)
+    stage.told.write({keys.ended(stage.order.id, first.identity): first.ended("retry")})
+    (found,) = fulfilments(stage.place(("a", 3)))
+    assert {(task.index, task.attempt) for task in found.tasks} == {(1, 2), (0, 1), (2, 1)}
+
+
+def test_a_fulfilment_of_one_task_has_the_bytes_that_it_always_had() -> None:
+    stage = Stage(an_order().jobs(cpu=2))
+    (item,) = stage.place(("a", 1))
+    ((key, value),) = puts(item).items()
+    identity, order = key.rsplit("/", 1)[-1], stage.order.id
+    assert (
+        value
+        == (
+            f'{{"kind":"Fulfilment","id":"{identity}","epoch":7,"cycle":3,"order":"{order}","target":"a",'
+            '"tasks":[{"job":"job-0","index":0,"attempt":1}],"jobs":{"job-0":{"command":["true"],"requests":{"cpu":2}}},'
+            f'"requests":{{"cpu":2}},"created":"{NOW}"}}'
+        ).encode()
+    )
+
+
+def test_mounted_resources_travel_as_files_and_their_variable_holds_the_path() -> None:
+    stage = Stage(an_order().jobs(cpu=1))
+    scene = Resource(name="scene", key="SCENE", value="{}", mount="/etc/scene.json")
+    stage.told.write({keys.order(stage.order.id): msgspec.structs.replace(stage.order, resources=(scene,))})
+    (found,) = fulfilments(stage.place(("a", 1)))
+    spec = found.jobs["job-0"]
+    assert (spec.environment, spec.files) == ({"SCENE": "/etc/scene.json"}, {"/etc/scene.json": "{}"})
+
+
+def test_what_is_said_about_nodes_goes_to_the_cluster_and_what_is_said_about_targets_does_not() -> None:
+    hard = (Constraint(label="zone", values=("a",)), Constraint(label="node/disk", op="Exists"))
+    job = Job(
+        name="job-0",
+        image="i",
+        constraints=Constraints(hard=hard),
+        tolerations=(Toleration(key="gpu", op="Exists"),),
+        image_pull_secrets=("film",),
+    )
+    stage = Stage(replace(an_order(), resolved=(ResolvedJob(job=job),)))
+    (found,) = fulfilments(stage.place(("a", 1)))
+    spec = found.jobs["job-0"]
+    assert spec.nodes == Constraints(hard=(Constraint(label="disk", op="Exists"),))
+    assert (spec.tolerations, spec.image_pull_secrets) == (job.tolerations, ("film",))
+    assert signature_of(stage.told.ledgers.orders[stage.order.id], job).hard == hard[:1]
 
 
 def test_a_retry_is_placed_as_the_next_attempt() -> None:

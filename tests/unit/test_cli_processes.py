@@ -108,11 +108,19 @@ def run_shim(data: Path, run: Path, *command: str) -> processes.Process:
         "command": list(command), "environment": {"PATH": "/usr/bin:/bin"}, "record": '"order":"x"',
         "time_limit": None, "holder": False, "boot": "b", "until": 0.0,
     }  # fmt: skip
-    pid, heard = Spawner(data, {"PATH": "/usr/bin:/bin"}).spawn(run, told)
+    nurseries: list[int] = []
+    born: list[int | None] = []
+    spawner = Spawner(data, {"PATH": "/usr/bin:/bin"}, lambda link, _watched: nurseries.append(link))
+    heard = spawner.spawn(run, told, born.append)
+    while not born:
+        select.select(nurseries, [], [])
+        spawner.hear()
     select.select([heard], [], [])
     assert os.read(heard, 100) == b"running\n"
     os.close(heard)
-    shim = processes.of(pid)
+    os.close(born[0] or 0)
+    spawner.close()
+    shim = processes.of(json.loads((run / "shim.json").read_text())["pid"])
     assert shim is not None
     return shim
 
@@ -125,15 +133,14 @@ def test_commands_are_stopped_with_all_they_started_and_their_end_is_not_recorde
     try:
         commands = processes.descendants([shim])
         assert processes.stop_commands(tmp_path / "joblets") == 1
-        assert os.waitstatus_to_exitcode(os.waitpid(shim.pid, 0)[1]) == -signal.SIGKILL
         assert commands
+        assert not shim.is_alive()
         assert not any(command.is_alive() for command in commands)
         assert processes.descendants([beside]), "another control plane's command was stopped"
         assert not (data / "runs" / "a" / "end.json").exists()
     finally:
         shim.send(signal.SIGKILL)
         beside.send(signal.SIGKILL)
-        os.waitpid(beside.pid, 0)
 
 
 def test_json_files_are_replaced_whole(tmp_path: Path) -> None:

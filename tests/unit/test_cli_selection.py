@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.cli.confirming import Wish
+from controlplane.cli.confirming import Wish, holds_up
 from controlplane.cli.selection import Selection, selection_of
 from controlplane.model.errors import Invalid
 from controlplane.model.fulfilment import TaskRef
+from controlplane.wire.v1 import fulfilments_pb2
 
 ORDER = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -46,3 +47,25 @@ def test_anything_else_is_refused(text: str) -> None:
 )
 def test_a_wish_waits_for_the_tasks_that_it_names(wish: Wish, concerned: bool) -> None:
     assert wish.concerns(TaskRef(job="a", index=3, attempt=2)) is concerned
+
+
+@pytest.mark.parametrize(
+    ("phases", "held_up"),
+    [
+        (("Running",), True),
+        # Its end is about to be recorded, and shown.
+        (("Cancelled",), True),
+        (("Running", "Running"), True),
+        (("Running", "Failed"), True),
+        # Together with one that goes on.
+        (("Cancelled", "Running"), False),
+        (("Cancelled", "Succeeded"), True),
+    ],
+)
+def test_a_wish_waits_until_its_task_has_ended_and_that_is_on_record(phases: tuple[str, ...], held_up: bool) -> None:
+    fulfilment = fulfilments_pb2.Fulfilment()
+    for index, phase in enumerate(phases):
+        fulfilment.tasks.add(job="a", index=index, attempt=1)
+        fulfilment.observed.tasks.add(job="a", index=index, attempt=1, phase=phase)
+    assert holds_up(Wish(ORDER, 1, leaves=True, job="a", index=0), fulfilment) is held_up
+    assert not holds_up(Wish(ORDER, 1, leaves=True, job="b"), fulfilment)

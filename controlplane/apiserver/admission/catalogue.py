@@ -10,6 +10,7 @@ from controlplane.model.job import Job
 from controlplane.model.object import Named
 from controlplane.model.packet import Packet
 from controlplane.model.resource import Resource
+from controlplane.model.secret import Secret
 from controlplane.model.settings import Settings
 from controlplane.model.target import Target
 
@@ -52,6 +53,10 @@ def resource(catalogue: Catalogue, name: str, field: str) -> Resource:
 
 def target(catalogue: Catalogue, name: str, field: str) -> Target:
     return _known(catalogue.find(Target, name), Target, name, field)
+
+
+def secret(catalogue: Catalogue, name: str, field: str) -> Secret:
+    return _known(catalogue.find(Secret, name), Secret, name, field)
 
 
 def _known(found: N | None, kind: type[N], name: str, field: str) -> N:

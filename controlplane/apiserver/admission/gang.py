@@ -70,13 +70,17 @@ def _size_of(resolved: ResolvedJob, whole: Resolved, unique: set[str]) -> int:
 
 
 def _fulfilment(job: Job, whole: Resolved, holds: tuple[str, ...], index: int) -> Fulfilment:
-    handed = {resource.key: resource.value for resource in whole.resources if resource.name in job.resources}
+    handed = [resource for resource in whole.resources if resource.name in job.resources]
     spec = TaskSpec(
         command=job.command,
         image=job.image,
-        environment={**job.env, **handed},
+        environment={**job.env, **{resource.key: resource.mount or resource.value for resource in handed}},
         requests=job.requests or {},
         time_limit=job.time_limit,
+        files={resource.mount: resource.value for resource in handed if resource.mount},
+        nodes=job.constraints,
+        tolerations=job.tolerations,
+        image_pull_secrets=job.image_pull_secrets,
     )
     traits = Traits(
         labels=job.labels,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission import catalogue, contradictions, failure_policies, fields
+from controlplane.apiserver.admission import catalogue, cluster, contradictions, failure_policies, fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
 from controlplane.model.errors import Invalid, LimitExceeded
@@ -26,6 +26,7 @@ def admit(job: Job, known: Catalogue, path: str = "") -> Job:
     _what_to_run(job, path)
     _where_to_run(job, known, path)
     contradictions.in_job(job, path)
+    cluster.in_job(job, path)
     failure_policies.check(job.failure_policies, at(path, "failure_policies"))
     _work(job, path)
     fields.names(job.resources, at(path, "resources"))
@@ -34,6 +35,7 @@ def admit(job: Job, known: Catalogue, path: str = "") -> Job:
         for position, name in enumerate(job.resources)
     ]
     unique_limit(sum(bool(resource.unique) for resource in resources), at(path, "resources"))
+    cluster.distinct(resources, at(path, "resources"))
     if job.requests is None:
         return job
     return replace(job, requests=fields.quantities(job.requests, at(path, "requests")))

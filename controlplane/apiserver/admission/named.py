@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission import fields, job, packet, resource, rule, scalepolicy, target
+from controlplane.apiserver.admission import fields, job, packet, resource, rule, scalepolicy, secret, target
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
 from controlplane.apiserver.admission.order import DEFAULT_OWNER
@@ -20,6 +20,7 @@ from controlplane.model.packet import Packet
 from controlplane.model.resource import Resource
 from controlplane.model.rule import Rule
 from controlplane.model.scalepolicy import ScalePolicy
+from controlplane.model.secret import Secret, SecretWish
 from controlplane.model.target import Target
 from controlplane.store import codec
 
@@ -35,6 +36,8 @@ FOLDERS: Mapping[type[Named], str] = {
     Target: "targets",
     Rule: "rules",
     ScalePolicy: "scalepolicies",
+    Secret: "secrets",
+    SecretWish: "secrets",
 }
 _DOORS: Mapping[type[Named], Callable[[Any, Catalogue, str], Any]] = {
     Job: job.admit,
@@ -43,6 +46,7 @@ _DOORS: Mapping[type[Named], Callable[[Any, Catalogue, str], Any]] = {
     Target: target.admit,
     Rule: rule.admit,
     ScalePolicy: scalepolicy.admit,
+    SecretWish: secret.admit,
 }
 
 

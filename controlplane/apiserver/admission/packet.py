@@ -15,6 +15,8 @@ from controlplane.model.packet import Packet, PacketJob
 
 MAX_JOBS = 1000
 MAX_TASKS = 1_000_000
+# As many as one report can tell of.
+MAX_PACK = 1000
 
 
 def admit(packet: Packet, known: Catalogue, path: str = "") -> Packet:
@@ -32,7 +34,7 @@ def admit(packet: Packet, known: Catalogue, path: str = "") -> Packet:
     for position, name in enumerate(packet.resources):
         catalogue.resource(known, name, f"{at(path, 'resources')}[{position}]")
     pack = 1 if packet.pack is None else packet.pack
-    fields.number(pack, at(path, "pack"), least=1, most=MAX_TASKS)
+    fields.number(pack, at(path, "pack"), least=1, most=MAX_PACK)
     return replace(packet, jobs=admitted, gang=bool(packet.gang), pack=pack)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission import catalogue, gang
+from controlplane.apiserver.admission import catalogue, cluster, gang
 from controlplane.apiserver.admission import job as jobs
 from controlplane.apiserver.admission import packet as packets
 from controlplane.apiserver.admission.catalogue import Catalogue
@@ -57,8 +57,11 @@ def resolve(packet: Packet, known: Catalogue) -> Resolution:
     names = dict.fromkeys(name for job in resolved for name in job.job.resources)
     resources = tuple(catalogue.resource(known, name, f"{FIELD}.resources") for name in names)
     unique = {resource.name for resource in resources if resource.unique}
+    by_name = {resource.name: resource for resource in resources}
     for position, job in enumerate(resolved):
-        jobs.unique_limit(sum(name in unique for name in job.job.resources), f"{FIELD}.jobs[{position}].job.resources")
+        field = f"{FIELD}.jobs[{position}].job.resources"
+        jobs.unique_limit(sum(name in unique for name in job.job.resources), field)
+        cluster.distinct((by_name[name] for name in job.job.resources), field)
     whole = Resolved(jobs=resolved, resources=resources, gang=bool(packet.gang), pack=packet.pack or 1)
     _within_limits(whole)
     if whole.gang:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
@@ -12,7 +13,16 @@ from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.quantity import Number
-from controlplane.model.scalepolicy import PROVIDERS, Metric, ScalePolicy, TargetSize, TargetTemplate, WorkSelector
+from controlplane.model.scalepolicy import (
+    CLUSTER_API,
+    PROVIDERS,
+    ClusterApi,
+    Metric,
+    ScalePolicy,
+    TargetSize,
+    TargetTemplate,
+    WorkSelector,
+)
 
 MAX_TARGETS = 1000
 MAX_SIZES = 32
@@ -20,7 +30,11 @@ MAX_URL = 2048
 # Its targets are called <name>-<number>, and a name has at most 63 characters.
 MAX_NAME = 56
 MAX_STEP = 40
+MAX_MACHINES = 1000
 _MOST = 2**60
+# What Kubernetes takes as the name of a cluster, which is a label's value too.
+_CLUSTER = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _THRESHOLDS: Mapping[str, tuple[Number, Number]] = {
     Metric.QUEUE: (0, _MOST),
     Metric.WAIT: (0, _MOST),
@@ -47,7 +61,35 @@ def admit(policy: ScalePolicy, _known: Catalogue, path: str = "") -> ScalePolicy
     if serves is not None and serves.region and template.region not in ("", serves.region):
         raise Invalid(at(path, "template.region"), f"must be {serves.region}, the region of the work that it serves")
     sizes = _sizes(policy.sizes, at(path, "sizes"))
-    return replace(_numbers(policy, path), serves=serves, template=template, sizes=sizes)
+    given = replace(_numbers(policy, path), serves=serves, template=template, sizes=sizes)
+    return replace(given, cluster_api=_cluster_api(given, path))
+
+
+def _cluster_api(policy: ScalePolicy, path: str) -> ClusterApi | None:
+    """Every quantity that a target's capacity names must be known of one machine: by it they are counted."""
+    here, given = at(path, "cluster_api"), policy.cluster_api
+    if policy.provider != CLUSTER_API:
+        if given is not None:
+            raise Invalid(here, f"belongs to the provider {CLUSTER_API} only, not to {policy.provider}")
+        return None
+    if given is None:
+        raise Invalid(here, "must say where machines come from: namespace, template, machine")
+    if not _CLUSTER.fullmatch(policy.name):
+        raise Invalid(at(path, "name"), "must begin with a letter or digit: clusters are named after it")
+    given = replace(given, namespace=given.namespace or "default", machine=_capacity(given.machine, f"{here}.machine"))
+    if not _NAMESPACE.fullmatch(given.namespace):
+        raise Invalid(f"{here}.namespace", "must be the name of a namespace")
+    if len(given.template) > 253 or not _CLUSTER.fullmatch(given.template):
+        raise Invalid(f"{here}.template", "must name the MachineDeployment that new ones are copied from")
+    for capacity in policy.steps():
+        for name in capacity:
+            if name not in given.machine:
+                raise Invalid(
+                    f"{here}.machine", f"must say how much {name} a machine has: a target's capacity names it"
+                )
+        if given.machines(capacity) > MAX_MACHINES:
+            raise LimitExceeded(f"{here}.machine: a target must not have more than {MAX_MACHINES} machines", field=here)
+    return given
 
 
 def _numbers(policy: ScalePolicy, path: str) -> ScalePolicy:
@@ -86,7 +128,8 @@ def _serves(serves: WorkSelector | None, path: str) -> WorkSelector | None:
 
 def _template(policy: ScalePolicy, path: str) -> TargetTemplate:
     template = policy.template or TargetTemplate()
-    template = replace(template, driver=template.driver or "process")
+    usual = "kubernetes" if policy.provider == CLUSTER_API else "process"
+    template = replace(template, driver=template.driver or usual)
     fields.one_of(template.driver, fields.DRIVERS, at(path, "driver"))
     if policy.provider == "local" and template.driver not in _LOCAL_DRIVERS:
         raise Invalid(at(path, "driver"), f"must be one of {', '.join(_LOCAL_DRIVERS)} for the provider local")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission import fields
+from controlplane.apiserver.admission import catalogue, fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
 from controlplane.model import windows
@@ -15,7 +15,7 @@ MAX_WINDOWS = 64
 MAX_DRAIN_SECONDS = 365 * 86400
 
 
-def admit(target: Target, _known: Catalogue, path: str = "") -> Target:
+def admit(target: Target, known: Catalogue, path: str = "") -> Target:
     """No driver means: whatever its joblet runs. No capacity means: what its joblet reports."""
     if target.driver:
         fields.one_of(target.driver, fields.DRIVERS, at(path, "driver"))
@@ -30,7 +30,7 @@ def admit(target: Target, _known: Catalogue, path: str = "") -> Target:
         if not target.drain:
             raise Invalid(at(path, "drain_timeout"), "is for a target that is drained: set drain too")
     if target.kubeconfig_secret:
-        fields.name(target.kubeconfig_secret, at(path, "kubeconfig_secret"))
+        _kubeconfig_secret(target, known, at(path, "kubeconfig_secret"))
     if len(target.windows) > MAX_WINDOWS:
         field = at(path, "windows")
         raise LimitExceeded(f"{field}: must not hold more than {MAX_WINDOWS} windows", field=field)
@@ -39,6 +39,14 @@ def admit(target: Target, _known: Catalogue, path: str = "") -> Target:
     if target.capacity is None:
         return target
     return replace(target, capacity=fields.quantities(target.capacity, at(path, "capacity")))
+
+
+def _kubeconfig_secret(target: Target, known: Catalogue, path: str) -> None:
+    """Its joblet is run by a replica, which can do so for a cluster only."""
+    fields.name(target.kubeconfig_secret, path)
+    if target.driver != "kubernetes":
+        raise Invalid(path, "is for targets with the driver kubernetes only")
+    catalogue.secret(known, target.kubeconfig_secret, path)
 
 
 def _window(window: Window, path: str) -> None:

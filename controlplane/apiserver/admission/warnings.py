@@ -12,19 +12,15 @@ from controlplane.apiserver.admission.fields import at
 from controlplane.model.job import Job
 from controlplane.model.order import OrderRequest
 from controlplane.model.packet import Packet
-from controlplane.model.target import Target
 
 NO_EFFECT = "is stored, but has no effect yet"
 
 WITHOUT_EFFECT: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     Job: ("work", "min_chunk", "max_chunks"),
-    Packet: ("pack",),
     OrderRequest: ("orchestration",),
-    Target: ("kubeconfig_secret",),
 }
 # What these hold is what would happen without them.
 _SAME_AS_UNSET: Mapping[str, tuple[Any, ...]] = {
-    "pack": (1,),
     "orchestration": ("push",),
     "work": (0,),
 }

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from controlplane.wire.v1 import logs_pb2
 from controlplane.wire.v1.joblets_pb2 import ReplicaBatch, ReplicaMessage, Welcome
 
 # Well below the 4 MiB that a gRPC client accepts by default, also with one very big fulfilment at the end.
@@ -121,6 +122,20 @@ class Answer:
             ack.code = self.code
             ack.message = self.why
             ack.stored = self.stored
+
+
+@dataclass(frozen=True, slots=True)
+class AboutLog:
+    """open_log: one is wanted; grant_log: more of it may come; close_log: nobody reads it any more."""
+
+    kind: str
+    said: logs_pb2.OpenLog | logs_pb2.GrantLog | logs_pb2.CloseLog
+
+    def size(self) -> int:
+        return self.said.ByteSize()
+
+    def write(self, message: ReplicaMessage) -> None:
+        getattr(message, self.kind).CopyFrom(self.said)
 
 
 def packed(pieces: Iterable[Piece]) -> Iterator[ReplicaBatch]:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 import structlog
 
 from controlplane.apiserver.joblets.messages import (
+    AboutLog,
     Answer,
     Assigned,
     Confirmed,
@@ -37,11 +38,11 @@ class Outbox:
     def __init__(self, target: str, cache: Cache) -> None:
         self._target = target
         self._cache = cache
-        self._answers: deque[Answer | Confirmed] = deque()
+        self._answers: deque[Answer | Confirmed | AboutLog] = deque()
         self._touched: dict[str, None] = {}
         self._ready = asyncio.Event()
 
-    def answer(self, answer: Answer | Confirmed) -> None:
+    def answer(self, answer: Answer | Confirmed | AboutLog) -> None:
         self._answers.append(answer)
         self._ready.set()
 

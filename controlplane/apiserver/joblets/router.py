@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from controlplane.apiserver.joblets.session import name_of
 from controlplane.apiserver.joblets.stream import Stream
+from controlplane.apiserver.logs.desk import Taps
 from controlplane.cache.reflector import Cache, Delta
 from controlplane.model.errors import NotFound, StaleAttempt, Unavailable
 from controlplane.store import keys
@@ -40,6 +41,11 @@ class Router:
     def leave(self, stream: Stream) -> None:
         if self._streams.get(stream.session.target) is stream:
             del self._streams[stream.session.target]
+
+    def taps(self, target: str) -> Taps | None:
+        """Of the stream that serves the target here."""
+        stream = self._streams.get(target)
+        return stream.taps if stream is not None else None
 
     def close(self) -> None:
         """Sends every joblet to another replica."""

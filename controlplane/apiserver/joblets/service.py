@@ -30,6 +30,7 @@ class JobletsService(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
         self._deps = deps
         self._sessions = Sessions(deps)
         self.router = Router(deps.cache)
+        deps.logs.attach(self.router.taps)
         self._moves = Moves(deps.clock)
 
     def close(self) -> None:
@@ -57,7 +58,7 @@ class JobletsService(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
             await context.write(joblets_pb2.ReplicaBatch(messages=[joblets_pb2.ReplicaMessage(welcome=welcome)]))
             return
         session = await self._sessions.open(hello)
-        stream = Stream(self._deps, session, self._moves)
+        stream = Stream(self._deps, session, self._moves, logs=hello.logs)
         self.router.take(stream)
         fields = {"target": session.target, "session": session.name, "instance": hello.instance}
         log.info("joblet connected", **fields)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -232,12 +233,18 @@ def check(hello: joblets_pb2.Hello) -> None:
             raise Invalid(f"hardware.{field}", f"must not be longer than {_MAX_TEXT} characters")
     for field in ("memory", "disk", "cpus"):
         quantity.check(getattr(hello.hardware, field), f"hardware.{field}")
-    if len(hello.capacity) > _MAX_QUANTITIES:
+    sound_capacity(hello.capacity)
+
+
+def sound_capacity(capacity: Mapping[str, float]) -> dict[str, quantity.Number]:
+    """As it is stored; Invalid when it cannot be."""
+    if len(capacity) > _MAX_QUANTITIES:
         raise Invalid("capacity", f"must not name more than {_MAX_QUANTITIES} quantities")
-    for name, amount in hello.capacity.items():
+    for name, amount in capacity.items():
         if not 0 < len(name) <= _MAX_TEXT:
             raise Invalid("capacity", f"must name its quantities in 1 to {_MAX_TEXT} characters")
         quantity.check(amount, f"capacity.{name}")
+    return {name: quantity.whole(amount) for name, amount in capacity.items()}
 
 
 def digest(secret: str) -> str:
@@ -266,7 +273,7 @@ def _hardware(hello: joblets_pb2.Hello) -> Hardware | None:
 
 
 def _capacity(hello: joblets_pb2.Hello) -> dict[str, quantity.Number]:
-    return {name: quantity.whole(amount) for name, amount in hello.capacity.items()}
+    return sound_capacity(hello.capacity)
 
 
 def _read(stored: Value) -> Live:

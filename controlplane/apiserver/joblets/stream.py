@@ -18,8 +18,10 @@ from controlplane.apiserver.joblets.intake import Intake, Prepared, Told
 from controlplane.apiserver.joblets.leftovers import Leftovers
 from controlplane.apiserver.joblets.messages import Answer, Confirmed
 from controlplane.apiserver.joblets.outbox import Outbox
+from controlplane.apiserver.joblets.room import Room
 from controlplane.apiserver.joblets.session import Session
 from controlplane.apiserver.joblets.telemetry import Moves, Telemetry
+from controlplane.apiserver.logs.desk import Taps
 from controlplane.cache.restoring import is_restored
 from controlplane.model.errors import Broken, ControlPlaneError, Invalid, StaleAttempt, Unavailable
 from controlplane.wire.v1 import joblets_pb2
@@ -33,14 +35,17 @@ _MAX_REPORTS = 2048
 
 
 class Stream:
-    def __init__(self, deps: ApiDependencies, session: Session, moves: Moves) -> None:
+    def __init__(self, deps: ApiDependencies, session: Session, moves: Moves, *, logs: bool) -> None:
+        """`logs`: the joblet understands when it is asked for some."""
         self._deps = deps
         self.session = session
         self._moves = moves
         self._telemetry = Telemetry(deps, session)
         self._outbox = Outbox(session.target, deps.cache)
+        self.taps = Taps(session.target, logs, self._outbox.answer)
         self._intake = Intake(deps, session)
         self._leftovers = Leftovers(deps, session)
+        self._room = Room(deps, session)
         self._ending: asyncio.Future[ControlPlaneError] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered = 0
@@ -70,6 +75,7 @@ class Stream:
             if self._ending.done():
                 raise self._ending.result()
         finally:
+            self.taps.end()
             left = [task for task in self._tasks if not task.done()]
             for task in left:
                 task.cancel()
@@ -112,6 +118,8 @@ class Stream:
                     self._take(self._intake.read(message.report), ready)
                 case "heartbeat":
                     self._hear_beat(message.heartbeat)
+                case "log_chunk":
+                    self.taps.hear(message.log_chunk)
                 case "hello":
                     raise Invalid("hello", "must be the first message only")
                 case _:
@@ -162,6 +170,8 @@ class Stream:
             self._spawn(self._telemetry.store(stats))
         if heartbeat.HasField("leftovers") and self._leftovers.hear(heartbeat.leftovers):
             self._spawn(self._leftovers.store())
+        if heartbeat.capacity and self._room.hear(heartbeat.capacity):
+            self._spawn(self._room.store())
         if not self._renewing:
             self._renewing = True
             self._spawn(self._renew())

@@ -11,11 +11,13 @@ from controlplane.apiserver.services.cycles import Cycles
 from controlplane.apiserver.services.events import Events
 from controlplane.apiserver.services.fulfilments import Fulfilments
 from controlplane.apiserver.services.jobs import Jobs
+from controlplane.apiserver.services.logs import PeerLogs
 from controlplane.apiserver.services.orders import Orders
 from controlplane.apiserver.services.packets import Packets
 from controlplane.apiserver.services.resources import Resources
 from controlplane.apiserver.services.rules import Rules
 from controlplane.apiserver.services.scalepolicies import ScalePolicies
+from controlplane.apiserver.services.secrets import Secrets
 from controlplane.apiserver.services.targets import Targets
 from controlplane.apiserver.submission import Submissions
 from controlplane.apiserver.views.order_index import OrderIndex
@@ -27,11 +29,13 @@ from controlplane.wire.v1 import (
     events_pb2_grpc,
     fulfilments_pb2_grpc,
     jobs_pb2_grpc,
+    logs_pb2_grpc,
     orders_pb2_grpc,
     packets_pb2_grpc,
     resources_pb2_grpc,
     rules_pb2_grpc,
     scalepolicies_pb2_grpc,
+    secrets_pb2_grpc,
     targets_pb2_grpc,
 )
 
@@ -46,8 +50,10 @@ def register(server: Any, deps: ApiDependencies) -> None:
     targets_pb2_grpc.add_TargetsServicer_to_server(Targets(deps), server)
     rules_pb2_grpc.add_RulesServicer_to_server(Rules(deps), server)
     scalepolicies_pb2_grpc.add_ScalePoliciesServicer_to_server(ScalePolicies(deps), server)
+    secrets_pb2_grpc.add_SecretsServicer_to_server(Secrets(deps), server)
     orders_pb2_grpc.add_OrdersServicer_to_server(Orders(deps, submissions, view), server)
     fulfilments_pb2_grpc.add_FulfilmentsServicer_to_server(Fulfilments(deps), server)
     cycles_pb2_grpc.add_CyclesServicer_to_server(Cycles(deps), server)
+    logs_pb2_grpc.add_LogsServicer_to_server(PeerLogs(deps), server)
     events_pb2_grpc.add_EventsServicer_to_server(Events(deps), server)
     cluster_pb2_grpc.add_ClusterServicer_to_server(Cluster(deps, Applying(deps, submissions)), server)

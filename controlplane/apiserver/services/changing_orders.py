@@ -62,7 +62,11 @@ class ChangingOrders:
     async def ReleaseTasks(self, request: Any, _context: Context) -> Any:
         if request.HasField("index") and not request.job:
             raise Invalid("job", "must be given with an index")
+        if request.stopped and not request.HasField("index"):
+            raise Invalid("index", "must be given with stopped: attempts are confirmed one by one")
         await self._catch_up(request.id)
+        if request.stopped:
+            return await self._change(request, wishing.confirm_stopped(self._deps.ledgers, request.job, request.index))
         return await self._change(request, wishing.release_tasks(self._deps.ledgers, request.job, _index(request)))
 
     @answered

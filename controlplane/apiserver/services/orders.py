@@ -11,10 +11,12 @@ from controlplane.apiserver.changing import Changes
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.guard import Context, answered, streamed
 from controlplane.apiserver.listing import listed
+from controlplane.apiserver.logs.bell import Bell
 from controlplane.apiserver.reading import fresh
 from controlplane.apiserver.services.answers import warned
 from controlplane.apiserver.services.changing_orders import ChangingOrders
 from controlplane.apiserver.services.explaining import Explaining
+from controlplane.apiserver.services.logs import ReadingLogs
 from controlplane.apiserver.services.requests import order_request
 from controlplane.apiserver.submission import Submissions, Submitted
 from controlplane.apiserver.views import tasks
@@ -30,11 +32,12 @@ from controlplane.wire.v1 import orders_pb2
 MAX_BATCH = 1000
 
 
-class Orders(Explaining, ChangingOrders):
+class Orders(Explaining, ChangingOrders, ReadingLogs):
     def __init__(self, deps: ApiDependencies, submissions: Submissions, view: OrderView) -> None:
         super().__init__(deps, submissions)
         self._view = view
         self._changes = Changes(deps)
+        self._bell = Bell(deps.cache)
 
     @answered
     async def Submit(self, request: Any, _context: Context) -> Any:

@@ -1,4 +1,6 @@
-"""Jobs, packets, resources, rules: shown as stored. Targets and scale policies: joined with what became of them."""
+"""Jobs, packets, resources, rules: shown as stored. Secrets: what may be told about them. Targets and scale policies:
+joined with what became of them.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,14 @@ from controlplane.apiserver.reading import object_of
 from controlplane.apiserver.views.view import Filter, sorted_after
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Snapshot
+from controlplane.model.hosting import Hosting
 from controlplane.model.object import Named
 from controlplane.model.scalepolicy import REMOVE, Made, MadePhase, ScalePolicy, Scaling
+from controlplane.model.secret import Secret
 from controlplane.model.target import Live, Target, TargetStatus
 from controlplane.store.keys import LIVE
 from controlplane.wire import convert
-from controlplane.wire.v1 import scalepolicies_pb2, targets_pb2
+from controlplane.wire.v1 import scalepolicies_pb2, secrets_pb2, targets_pb2
 
 
 class NamedView:
@@ -52,6 +56,19 @@ class NamedView:
     def bare(self, key: str) -> Any:
         message: Any = self._message()
         message.name = key
+        return message
+
+
+class SecretView(NamedView):
+    """Neither what it holds nor what that was sealed into."""
+
+    def __init__(self) -> None:
+        super().__init__(Secret, secrets_pb2.Secret)
+
+    def show(self, item: Named, revision: int) -> Any:
+        message = super().show(item, revision)
+        if isinstance(item, Secret) and item.sealed is not None:
+            message.key = item.sealed.key
         return message
 
 
@@ -99,7 +116,9 @@ class TargetView(NamedView):
 
     def touched(self, delta: Delta, wanted: Filter) -> str | None:
         name = delta.parts[0]
-        ours = delta.tree in (self.tree, "status/targets") or (delta.tree == "inventory" and delta.parts[1] == LIVE)
+        ours = delta.tree in (self.tree, "status/targets", "status/hosting") or (
+            delta.tree == "inventory" and delta.parts[1] == LIVE
+        )
         return name if ours and wanted.name in ("", name) else None
 
     def read(self, snapshot: Snapshot, key: str) -> tuple[Any, int] | None:
@@ -113,6 +132,11 @@ class TargetView(NamedView):
         if status_entry is not None and status is not None:
             convert.fill(status, message.status)
             revision = max(revision, status_entry.revision)
+        hosting_entry = snapshot.get("status/hosting", key)
+        hosting = hosting_entry.sound(Hosting) if hosting_entry is not None else None
+        if hosting_entry is not None and hosting is not None:
+            message.status.hosted_by, message.status.hosting = hosting.replica, hosting.reason
+            revision = max(revision, hosting_entry.revision)
         live_entry = snapshot.get("inventory", key, LIVE)
         live = live_entry.sound(Live) if live_entry is not None else None
         if live_entry is not None and live is not None:

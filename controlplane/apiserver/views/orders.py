@@ -23,7 +23,7 @@ TREE = "config/orders"
 STATUS = "status/orders"
 _MOST_RESOLVED = 200
 # What a user may have said of an order since it was submitted, in lists.
-_WISHES = ("resources", "cancel_tasks", "moves", "releases")
+_WISHES = ("resources", "cancel_tasks", "moves", "releases", "stopped")
 
 
 class OrderView:

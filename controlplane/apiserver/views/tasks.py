@@ -216,7 +216,8 @@ def _show_live(message: Any, live: LiveFulfilment) -> None:
     message.target, message.fulfilment = live.fulfilment.target, live.fulfilment.id
     for task in live.observed.tasks if live.observed is not None else ():
         if (task.job, task.index) == (message.job, message.index):
-            if task.phase == "Running":
+            if task.phase == "Running" or (task.phase != "Starting" and len(live.fulfilment.tasks) > 1):
+                # One that ended before its neighbours is over when they are.
                 message.phase = TaskPhase.RUNNING
             _say(message, task)
 

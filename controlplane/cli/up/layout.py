@@ -24,6 +24,8 @@ class Layout:
         self.logs = self.folder / "logs"
         self.joblets = self.folder / "joblets"
         self.etcd = self.folder / "etcd"
+        self.hosted = self.folder / "hosted"
+        self.secret_key = self.folder / "secret.key"
 
     def make(self) -> None:
         try:

@@ -57,7 +57,8 @@ def plan(layout: Layout, binary: str, *, replicas: int, targets: int) -> Plan:
     client, peer = f"http://{ports.address(ETCD)}", f"http://{ports.address(ETCD_PEER)}"
     addresses = [(ports.address(GRPC + number), ports.address(HTTP + number)) for number in range(replicas)]
     endpoints = ",".join(grpc for grpc, _ in addresses)
-    made = ("--local-targets", str(layout.joblets), "--local-endpoints", endpoints)
+    keys = ("--secret-key-file", str(layout.secret_key), "--hosting-dir", str(layout.hosted))
+    made = (*keys, "--local-targets", str(layout.joblets), "--local-endpoints", endpoints)
     servers = tuple(
         _replica(f"replica-{number}", client, grpc, http, made) for number, (grpc, http) in enumerate(addresses, 1)
     )

@@ -20,7 +20,12 @@ def stop_commands(joblets: Path) -> int:
     The shims are frozen first, so that none of them records a kill by us as the command's own end: the next joblet
     finds an attempt that was lost, and it is tried again.
     """
-    shims = [shim for shim in map(of, _shims(joblets)) if shim is not None]
+    # What still makes shims for a joblet that is gone would make some more.
+    nurseries = _shims(joblets, nurseries=True)
+    for nursery in nurseries:
+        nursery.send(signal.SIGKILL)
+    wait_gone(nurseries, GRACE_SECONDS)
+    shims = _shims(joblets, nurseries=False)
     for shim in shims:
         shim.send(signal.SIGSTOP)
     commands = descendants(shims)
@@ -34,11 +39,11 @@ def stop_commands(joblets: Path) -> int:
     return len(shims)
 
 
-def _shims(joblets: Path) -> list[int]:
+def _shims(joblets: Path, *, nurseries: bool) -> list[Process]:
     found = []
     for pid in pids():
         arguments = arguments_of(pid)
         is_shim = any(os.path.basename(argument) in _SHIMS for argument in arguments)
-        if is_shim and Path(arguments[-1]).parent == joblets:
+        if is_shim and Path(arguments[-1]).parent == joblets and (set(arguments[-2]) == {"-"}) == nurseries:
             found.append(pid)
-    return found
+    return [process for process in map(of, found) if process is not None]

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.aio.clock import SystemClock
+from controlplane.aio.clock import SystemClock, chance
 from controlplane.cli import etcd_binary
 from controlplane.cli.up import leftovers
 from controlplane.cli.up.layout import Layout
@@ -24,6 +24,7 @@ from controlplane.cli.up.parts import PYTHON, plan
 from controlplane.cli.up.supervisor import Supervisor
 from controlplane.cli.up.welcome import welcome
 from controlplane.model.errors import ControlPlaneError
+from controlplane.sealing import make_key_file
 
 Tell = Callable[[str], None]
 
@@ -89,6 +90,7 @@ def supervise(layout: Layout, size: Size, *, tell: Tell, when_ready: Tell) -> No
         if leftovers.stop(layout, commands=False):
             tell("stopped what an earlier supervisor left running")
         layout.forget_processes()
+        make_key_file(layout.secret_key, chance)
         parts = plan(layout, binary.path, replicas=size.replicas, targets=size.targets)
 
         async def run() -> None:

@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Collection, Mapping
+from functools import partial
 
 import msgspec
 import structlog
@@ -19,31 +20,31 @@ import structlog
 from controlplane.aio.clock import Clock
 from controlplane.joblet.driver import Notice
 from controlplane.joblet.drivers import leftovers
-from controlplane.joblet.drivers.graveyard import Graveyard
+from controlplane.joblet.drivers.graveyard import TOMBSTONE_SECONDS, Graveyard
+from controlplane.joblet.drivers.run_log import RunLog
 from controlplane.joblet.drivers.rundir import End, RunDir, Spec, Stop
 from controlplane.joblet.drivers.spawner import Spawner
 from controlplane.joblet.environment import environment_of, expand
 from controlplane.joblet.home import Folder
+from controlplane.joblet.log_source import LogQuery, LogSource
 from controlplane.joblet.reconcile import ALIVE, lost, observed_task
 from controlplane.joblet.records import Records, Subject, inside, subject_of
 from controlplane.model import times
+from controlplane.model.errors import NotFound
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
 
 PROGRESS_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.02
-# What was just started goes first.
-SPARE_SECONDS = 0.02
 log = structlog.get_logger()
 
 
 class Attempt:
-    """`pid` and `pidfd` are the shim's; `pidfd` is -1 when none is watched."""
+    """`pidfd` is the shim's; -1 when none is watched."""
 
     def __init__(self, run: RunDir, subject: Subject, observed: ObservedTask) -> None:
         self.run = run
         self.subject = subject
         self.observed = observed
-        self.pid = 0
         self.pidfd = -1
         self.stopping: Stop | None = None
 
@@ -57,6 +58,8 @@ class Attempt:
 
 
 class ProcessDriver:
+    stops_apart = True
+
     def __init__(self, home: Folder, records: Records, environment: Mapping[str, str], *, clock: Clock) -> None:
         self._home = home
         self._records = records
@@ -70,8 +73,7 @@ class ProcessDriver:
         self._ticking = False
         self._runs = home.path / "runs"
         self._runs.mkdir(exist_ok=True)
-        self._spawner = Spawner(home.path, self._environment)
-        self._refill: asyncio.TimerHandle | None = None
+        self._spawner = Spawner(home.path, self._environment, self._watch)
 
     # What the joblet asks
 
@@ -105,7 +107,7 @@ class ProcessDriver:
 
     def start(self, fulfilment: Fulfilment, task: TaskRef) -> None:
         subject = subject_of(fulfilment, task)
-        run = RunDir(self._runs / f"{fulfilment.order}.{task.job}.{task.index}.{task.attempt}")
+        run = self._run_of(fulfilment.order, task)
         environment = self._environment_of(fulfilment, task, run)
         job = fulfilment.jobs.get(task.job)
         spec = Spec(
@@ -117,6 +119,7 @@ class ProcessDriver:
         self._attempts.setdefault(fulfilment.id, {})[task] = attempt
         try:
             run.prepare(spec)
+            run.place_files(job.files.values() if job is not None else ())
             self._spawn(attempt, spec, environment)
         except FileExistsError:
             self._find(attempt)
@@ -136,11 +139,24 @@ class ProcessDriver:
             else:
                 self._graves.add(attempt.run.path)
 
+    def logs(self, query: LogQuery) -> LogSource:
+        run = self._run_of(query.order, query.task)
+        if not run.path.is_dir():
+            kept = f"{TOMBSTONE_SECONDS / 60:g} minutes"
+            raise NotFound(f"nothing is kept of it any more: output is kept for {kept} after the end")
+        return RunLog(run, query)
+
+    def _run_of(self, order: str, task: TaskRef) -> RunDir:
+        return RunDir(self._runs / f"{order}.{task.job}.{task.index}.{task.attempt}")
+
     # Starting and adopting
 
     def adopt(self) -> None:
         """Finds what earlier lives of this joblet started. Needs the running loop."""
-        self._keep_ready_later()
+        try:
+            self._spawner.open()
+        except OSError as error:
+            log.warning("no shim can be started", error=str(error))
         for path in sorted(self._runs.iterdir()):
             run = RunDir(path)
             spec = run.spec()
@@ -157,26 +173,21 @@ class ProcessDriver:
             self._unwatch(attempt)
         for burial in self._burials:
             burial.cancel()
-        if self._refill is not None:
-            self._refill.cancel()
         self._spawner.close()
 
-    def _keep_ready_later(self) -> None:
-        """One spare shim, made when nothing was started for a moment."""
-        if self._refill is not None:
-            self._refill.cancel()
-        self._refill = asyncio.get_running_loop().call_later(SPARE_SECONDS, self._keep_ready)
-
-    def _keep_ready(self) -> None:
-        self._refill = None
-        try:
-            self._spawner.keep_ready()
-        except OSError as error:
-            log.warning("no spare shim can be started", error=str(error))
+    def _watch(self, descriptor: int, watched: bool) -> None:
+        loop = asyncio.get_running_loop()
+        if watched:
+            loop.add_reader(descriptor, self._spawner.hear)
+        else:
+            loop.remove_reader(descriptor)
 
     def _environment_of(self, fulfilment: Fulfilment, task: TaskRef, run: RunDir) -> dict[str, str]:
+        """A file that is mounted elsewhere is in the attempt's folder here, and variables that hold its path say so."""
+        job = fulfilment.jobs.get(task.job)
+        files = {path: str(run.file(number)) for number, path in enumerate(job.files if job is not None else ())}
         return {
-            **environment_of(fulfilment, task),
+            **{name: files.get(value, value) for name, value in environment_of(fulfilment, task).items()},
             "CONTROLPLANE_PROGRESS": str(run.progress),
             "CONTROLPLANE_ARTEFACTS": str(run.artefacts),
         }
@@ -195,12 +206,21 @@ class ProcessDriver:
             "boot": self._home.boot,
             "until": self._home.until,
         }
-        attempt.pid, heard = self._spawner.spawn(attempt.run.path, told)
-        attempt.pidfd = os.pidfd_open(attempt.pid)
-        loop = asyncio.get_running_loop()
-        self._keep_ready_later()
-        loop.add_reader(attempt.pidfd, self._shim_exited, attempt)
-        loop.add_reader(heard, self._shim_spoke, attempt, heard)
+        heard = self._spawner.spawn(attempt.run.path, told, partial(self._shim_born, attempt))
+        asyncio.get_running_loop().add_reader(heard, self._shim_spoke, attempt, heard)
+
+    def _shim_born(self, attempt: Attempt, pidfd: int | None) -> None:
+        if pidfd is not None:
+            attempt.pidfd = pidfd
+            asyncio.get_running_loop().add_reader(pidfd, self._shim_exited, attempt)
+            if attempt.stopping is not None:
+                self._ask_to_stop(attempt, attempt.stopping)
+            return
+        self._find(attempt)
+        if attempt.alive:
+            self._notice(attempt.subject.fulfilment)
+        else:
+            self._after_end(attempt)
 
     def _find(self, attempt: Attempt) -> None:
         """Learns from the folder alone what became of an attempt that was begun before."""
@@ -219,7 +239,7 @@ class ProcessDriver:
         try:
             if attempt.run.end() is None and evidence is None:
                 attempt.run.abandon()
-                message = "it was about to be started when the joblet died"
+                message = "it was about to be started when its joblet or what starts its shims died"
                 attempt.run.write_end(End(how="lost", finished=self._now(), message=message))
         finally:
             os.close(lock)
@@ -267,9 +287,6 @@ class ProcessDriver:
 
     def _shim_exited(self, attempt: Attempt) -> None:
         self._unwatch(attempt)
-        if attempt.pid:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(attempt.pid, 0)
         self._find(attempt)
         if not attempt.alive:
             self._after_end(attempt)

@@ -6,6 +6,7 @@ shim.json   the shim's own evidence that it began
 abandoned   no shim may begin here any more
 stop.json   the joblet's wish to stop, and why
 end.json    how it ended, written when nothing of the command is left
+files/      resources that are mounted elsewhere as files
 stdout, stderr, progress, artefacts, work/   the command's
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -77,6 +79,17 @@ class RunDir:
         self.path.mkdir(parents=True)
         (self.path / "work").mkdir()
         self._write("spec.json", spec)
+
+    def place_files(self, contents: Iterable[str]) -> None:
+        """After `prepare`: what only the command's user may read, in the order of `file`."""
+        for number, text in enumerate(contents):
+            path = self.file(number)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o400)
+
+    def file(self, number: int) -> Path:
+        return self.path / "files" / str(number)
 
     def spec(self) -> Spec | None:
         return self._read("spec.json", Spec)

@@ -1,20 +1,21 @@
 """The small process that each command runs under: it keeps the exit code, the time limit and the promise to holders.
 
-It outlives the joblet. Run as `python -I -S shim.pyc SOURCE RUNDIR DATADIR`, in its own session, SIGTERM and SIGCHLD
-blocked, what to run marshalled on stdin, a line on stdout when the command runs. A spare one is run before anybody
-knows its RUNDIR, which has a place kept free in the command line: it waits on stdin, and ends when nothing comes. It
-writes "started" to the records before the command and "ended" when nothing of it is left, then `end.json` by rename.
-It holds a lock on RUNDIR/lock while it lives; where the joblet found that lock free and left `abandoned`, it does
-nothing.
+Run as `python -I -S shim.pyc SOURCE ROOM DATADIR`, SIGTERM and SIGCHLD blocked, a socket on stdin, it is the nursery of
+one joblet: it forks a shim for each request and ends when the joblet is gone. A shim outlives both. It has its own
+session, what to run marshalled on stdin, and says a line on stdout when the command runs; its folder takes the place of
+ROOM in the command line (with a folder instead of ROOM it is a shim from its beginning). It writes "started" to the
+records before the command and "ended" when nothing of it is left, then `end.json` by rename. It holds a lock on its
+folder's `lock` while it lives; where the joblet found that lock free and left `abandoned`, it does nothing.
 
-Standard library only, and little of it: the start of every command waits for these imports. That is why there is
-`_signal` (signal needs enum, 5 ms), marshal and hand-written JSON (json, 9 ms); all that it writes is numbers and
-words of its own, and text that the joblet has encoded before.
+Standard library only, and little of it: every shim carries these imports, and a joblet that starts waits for them. That
+is why there is `_signal` (signal needs enum), marshal and hand-written JSON; all that it writes is numbers and words of
+its own, and text that the joblet has encoded before.
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
+import _socket
 import ctypes
 import fcntl
 import marshal
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # typing itself is too slow to import here
 # By the interpreter itself, or by whoever started the joblet in the background.
 _IGNORED = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGHUP)
 _SIGNALS = {_signal.SIGTERM, _signal.SIGCHLD}
+_INT = 4
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
@@ -79,13 +81,81 @@ def stamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
 
 
+def serve() -> None:
+    """Returns in each shim; the nursery itself ends here when its joblet is gone."""
+    link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 0)
+    _signal.signal(_signal.SIGCHLD, bury)
+    while True:
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {_signal.SIGCHLD})
+        request, descriptors = hear(link)
+        # Until the joblet has a descriptor of the new process, its number is not given to another.
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, _SIGNALS)
+        if not request:
+            os._exit(0)
+        try:
+            pid = os.fork()
+        except OSError:
+            pid = -1
+        if pid == 0:
+            link.detach()
+            begin(*descriptors)
+            return
+        for descriptor in descriptors:
+            os.close(descriptor)
+        answer(link, pid)
+
+
+def hear(link: _socket.socket) -> tuple[bytes, list[int]]:
+    """A request: what to run, and where to say that it runs. Nothing when the joblet is gone."""
+    try:
+        request, rights, _, _ = link.recvmsg(4096, _socket.CMSG_SPACE(2 * _INT))
+    except ConnectionError:
+        return b"", []
+    packed = rights[0][2] if rights else b""
+    return request, [int.from_bytes(packed[at : at + _INT], sys.byteorder) for at in range(0, len(packed), _INT)]
+
+
+def answer(link: _socket.socket, pid: int) -> None:
+    """The process as a descriptor; none when it could not be made."""
+    try:
+        if pid < 0:
+            link.send(b"none")
+            return
+        process = os.pidfd_open(pid)
+        rights = process.to_bytes(_INT, sys.byteorder)
+        link.sendmsg([b"born"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+        os.close(process)
+    except ConnectionError:
+        pass  # the joblet is gone: so is the nursery, when it listens next
+
+
+def begin(told: int, stdout: int) -> None:
+    """A new shim lets go of all that is the nursery's."""
+    os.setsid()
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    os.dup2(told, 0)
+    os.dup2(stdout, 1)
+    os.closerange(3, 1 << 20)
+
+
+def bury(_number: int, _frame: object) -> None:
+    """Shims that are over leave nothing behind in the nursery."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
 def main() -> None:
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _SIGNALS)
-    told = sys.stdin.buffer.read()
-    if not told:
-        return  # a spare shim whose joblet is gone
-    run = Run(sys.argv[3], told)
-    os.closerange(3, 1 << 20)
+    if set(sys.argv[2]) == {"-"}:
+        serve()
+    with open(0, "rb", closefd=False) as file:
+        run = Run(sys.argv[3], file.read())
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     if sys.argv[2] != run.folder:
         take_name(run, sys.argv[2].encode())
     lock = os.open(run.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -112,7 +182,7 @@ def take_name(run: Run, before: bytes) -> None:
         start = int(file.read().rpartition(b")")[2].split()[45])
     with open("/proc/self/cmdline", "rb") as file:
         at = file.read().index(b"\0" + before + b"\0") + 1
-    ctypes.memmove(start + at, os.fsencode(run.folder).ljust(len(before), b"\0"), len(before))
+    ctypes.memmove(start + at, os.fsencode(run.folder).ljust(len(before), b"\0")[: len(before)], len(before))
     log = os.open(run.path("shim.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 2)
     os.close(log)

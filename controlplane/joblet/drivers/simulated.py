@@ -16,9 +16,11 @@ import msgspec
 from controlplane.aio.clock import Clock
 from controlplane.joblet.driver import Notice
 from controlplane.joblet.home import Home
+from controlplane.joblet.log_source import LogQuery, LogSource
 from controlplane.joblet.reconcile import ALIVE, observed_task
 from controlplane.joblet.records import Records, subject_of
 from controlplane.model import times
+from controlplane.model.errors import Refused
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
 from controlplane.model.quantity import Number
 
@@ -39,6 +41,8 @@ class Attempt:
 
 
 class SimulatedDriver:
+    stops_apart = True
+
     def __init__(self, chances: Chances, home: Home, *, clock: Clock, records: Records | None = None) -> None:
         self._chances = chances
         self._random = random.Random(chances.seed)
@@ -102,6 +106,9 @@ class SimulatedDriver:
     def blocks(self, fulfilment: Fulfilment) -> bool:
         """Ending takes no time here, so what lives is desired, and no two desired ones share a resource."""
         return False
+
+    def logs(self, query: LogQuery) -> LogSource:
+        raise Refused("the simulated driver runs nothing that could write anything: it has no logs")
 
     def _fate(self, fulfilment: Fulfilment, task: TaskRef) -> tuple[float, int]:
         spec = fulfilment.jobs.get(task.job)

@@ -1,8 +1,8 @@
 """Spawns shims: quickly, detached from the joblet, with no signal lost and nothing inherited.
 
-Starting an interpreter takes longer than all else about starting a command, so one shim is kept ready beforehand: it
-waits on its stdin for what to run, and goes away by itself when the joblet is gone. Whoever does not find one ready,
-or has more to tell than a pipe takes at once, gets a shim of its own.
+Starting an interpreter takes longer than all else about starting a command, so that is done once: a *nursery* is an
+interpreter that has all a shim needs and makes each one by a fork of itself. It goes away by itself when the joblet is
+gone; the shims stay.
 """
 
 from __future__ import annotations
@@ -11,111 +11,152 @@ import marshal
 import os
 import py_compile
 import signal
+import socket
 import sys
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 _SHIM = Path(__file__).with_name("shim.py")
-# A pipe holds 64 KiB; less is written at once, so that a kill in between leaves all of it or nothing.
-_MOST_TOLD = 32 << 10
-# Stands in the command line of a spare shim for the folder of its attempt, which is written over it.
+# Stands in the command line of the nursery for the folder of an attempt, which its shim writes over it.
 _ROOM = 160
 
+# Gets a descriptor of the shim's process; None when it is not known whether there ever was one.
+Born = Callable[[int | None], None]
 
-class _Spare(NamedTuple):
+
+class _Nursery(NamedTuple):
     pid: int
-    tell: int
-    heard: int
-    room: int
+    link: socket.socket
+
+
+class _Request(NamedTuple):
+    run: bytes
+    told: bytes
+    stdout: int
+    born: Born
 
 
 class Spawner:
-    def __init__(self, data: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, data: Path, environment: Mapping[str, str], watch: Callable[[int, bool], None]) -> None:
+        """`watch(descriptor, True)`: `hear` is to be called when something can be read there; False: no more."""
         self._data = str(data)
         self._environment = dict(environment)
-        self._spare: _Spare | None = None
+        self._watch = watch
+        self._nursery: _Nursery | None = None
+        # Sent and not answered, and not sent yet.
+        self._under_way: deque[Born] = deque()
+        self._waiting: deque[_Request] = deque()
         self._useless: list[int] = []
-        # Compiled once: the interpreter would do it again for every command.
+        # Compiled once: the interpreter would do it again for every nursery.
         self._shim = str(data / "shim.pyc")
         py_compile.compile(str(_SHIM), cfile=self._shim, doraise=True)
 
-    def spawn(self, run: Path, told: Mapping[str, object]) -> tuple[int, int]:
-        """The shim's process identifier, and a descriptor on which it says a line when the command runs."""
+    def spawn(self, run: Path, told: Mapping[str, object], born: Born) -> int:
+        """A descriptor on which the shim says a line when the command runs. `born` is called later."""
+        self.open()
         content = marshal.dumps({**told, "folder": str(run)})
-        spare = self._spare
-        if spare is not None and len(content) <= _MOST_TOLD and len(os.fsencode(run)) <= spare.room:
-            self._spare = None
-            if _tell(spare.tell, content):
-                return spare.pid, spare.heard
-            os.close(spare.heard)
-            self._useless.append(spare.pid)
-        return self._spawn_for(run, content)
-
-    def keep_ready(self) -> None:
-        """Makes a spare shim when there is none."""
-        self._useless = [pid for pid in self._useless if not _is_over(pid)]
-        if self._spare is not None:
-            return
-        room = len(os.fsencode(self._data)) + _ROOM
-        stdin, tell = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(tell, False)
         heard, stdout = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._waiting.append(_Request(os.fsencode(run), content, stdout, born))
+        self._send()
+        return heard
+
+    def open(self) -> None:
+        """Makes a nursery when there is none."""
+        self._useless = [pid for pid in self._useless if not _is_over(pid)]
+        if self._nursery is not None:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
         try:
-            pid = self._spawn("-" * room, stdin, stdout, os.devnull)
-            self._spare = _Spare(pid, tell, heard, room)
+            pid = self._start(theirs.fileno())
         except OSError:
-            os.close(tell)
-            os.close(heard)
+            ours.close()
             raise
         finally:
-            os.close(stdin)
-            os.close(stdout)
+            theirs.close()
+        self._nursery = _Nursery(pid, ours)
+        self._watch(ours.fileno(), True)
 
     def close(self) -> None:
-        """The spare shim hears that nothing comes any more, and goes."""
-        if self._spare is not None:
-            os.close(self._spare.tell)
-            os.close(self._spare.heard)
-            self._spare = None
+        """The nursery hears that nothing comes any more, and goes. What it was still asked for is not known."""
+        nursery, self._nursery = self._nursery, None
+        if nursery is None:
+            return
+        self._watch(nursery.link.fileno(), False)
+        nursery.link.close()
+        self._useless.append(nursery.pid)
+        self._under_way.clear()
 
-    def _spawn_for(self, run: Path, content: bytes) -> tuple[int, int]:
-        # Unlike a pipe, memory takes any size at once.
-        stdin = os.memfd_create("told", os.MFD_CLOEXEC)
-        heard, stdout = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            os.write(stdin, content)
-            os.lseek(stdin, 0, os.SEEK_SET)
-            return self._spawn(str(run), stdin, stdout, str(run / "shim.log")), heard
-        except OSError:
-            os.close(heard)
-            raise
-        finally:
-            os.close(stdin)
-            os.close(stdout)
+    def hear(self) -> None:
+        """What the nursery says: a shim for each request, in their order."""
+        while self._nursery is not None:
+            try:
+                said, descriptors, _, _ = socket.recv_fds(self._nursery.link, 16, 1)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                said, descriptors = b"", []
+            if not said:
+                self._lose()
+                break
+            self._under_way.popleft()(descriptors[0] if descriptors else None)
+        self._send()
 
-    def _spawn(self, run: str, stdin: int, stdout: int, log: str) -> int:
-        stderr = (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    def _lose(self) -> None:
+        lost = list(self._under_way)
+        self.close()
+        for born in lost:
+            born(None)
+
+    def _send(self) -> None:
+        """As much as the nursery takes; the rest goes when it has answered."""
+        while self._waiting:
+            request = self._waiting[0]
+            try:
+                self.open()
+                assert self._nursery is not None
+                _hand_over(self._nursery.link, request)
+                self._under_way.append(request.born)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                # It was not taken, so another nursery may have it.
+                self._lose()
+                continue
+            except OSError:
+                request.born(None)
+            self._waiting.popleft()
+            os.close(request.stdout)
+
+    def _start(self, link: int) -> int:
+        room = "-" * (len(os.fsencode(self._data)) + _ROOM)
         return os.posix_spawn(
             sys.executable,
             # The source is named for those who look at processes; the shim itself does not need it.
-            [sys.executable, "-I", "-S", self._shim, str(_SHIM), run, self._data],
+            [sys.executable, "-I", "-S", self._shim, str(_SHIM), room, self._data],
             self._environment,
-            file_actions=[(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1), stderr],
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, link, 0),
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+            ],
             setsid=True,
-            # Blocked from its first moment, so that a stop is never lost while the shim begins.
+            # Blocked from its first moment, so that a stop is never lost while a shim begins.
             setsigmask=[signal.SIGTERM, signal.SIGCHLD],
         )
 
 
-def _tell(pipe: int, content: bytes) -> bool:
-    """Whether all of it went; of a part the shim makes nothing."""
+def _hand_over(link: socket.socket, request: _Request) -> None:
+    """Unlike the link, memory takes what is told whatever its size."""
+    told = os.memfd_create("told", os.MFD_CLOEXEC)
     try:
-        return os.write(pipe, content) == len(content)
-    except (BrokenPipeError, BlockingIOError):
-        return False
+        os.write(told, request.told)
+        os.lseek(told, 0, os.SEEK_SET)
+        socket.send_fds(link, [request.run], [told, request.stdout])
     finally:
-        os.close(pipe)
+        os.close(told)
 
 
 def _is_over(pid: int) -> bool:

@@ -11,6 +11,7 @@ from controlplane.wire.v1 import packets_pb2 as _packets_pb2
 from controlplane.wire.v1 import resources_pb2 as _resources_pb2
 from controlplane.wire.v1 import rules_pb2 as _rules_pb2
 from controlplane.wire.v1 import scalepolicies_pb2 as _scalepolicies_pb2
+from controlplane.wire.v1 import secrets_pb2 as _secrets_pb2
 from controlplane.wire.v1 import targets_pb2 as _targets_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -698,6 +699,7 @@ class Object(_message.Message):
     SCALEPOLICY_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def job(self) -> _jobs_pb2.Job: ...
     @_builtins.property
@@ -714,6 +716,8 @@ class Object(_message.Message):
     def order(self) -> _orders_pb2.Order: ...
     @_builtins.property
     def settings(self) -> Global___Settings: ...
+    @_builtins.property
+    def secret(self) -> _secrets_pb2.Secret: ...
     def __init__(
         self,
         *,
@@ -725,12 +729,13 @@ class Object(_message.Message):
         scalepolicy: _scalepolicies_pb2.ScalePolicy | None = ...,
         order: _orders_pb2.Order | None = ...,
         settings: Global___Settings | None = ...,
+        secret: _secrets_pb2.Secret | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "object", b"object", "order", b"order", "packet", b"packet", "resource", b"resource", "rule", b"rule", "scalepolicy", b"scalepolicy", "settings", b"settings", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "object", b"object", "order", b"order", "packet", b"packet", "resource", b"resource", "rule", b"rule", "scalepolicy", b"scalepolicy", "secret", b"secret", "settings", b"settings", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "object", b"object", "order", b"order", "packet", b"packet", "resource", b"resource", "rule", b"rule", "scalepolicy", b"scalepolicy", "settings", b"settings", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "object", b"object", "order", b"order", "packet", b"packet", "resource", b"resource", "rule", b"rule", "scalepolicy", b"scalepolicy", "secret", b"secret", "settings", b"settings", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_object: _TypeAlias = _typing.Literal["job", "packet", "resource", "target", "rule", "scalepolicy", "order", "settings"]  # noqa: Y015
+    _WhichOneofReturnType_object: _TypeAlias = _typing.Literal["job", "packet", "resource", "target", "rule", "scalepolicy", "order", "settings", "secret"]  # noqa: Y015
     _WhichOneofArgType_object: _TypeAlias = _typing.Literal["object", b"object"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_object) -> _WhichOneofReturnType_object | None: ...
 

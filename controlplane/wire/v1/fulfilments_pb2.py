@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from controlplane.wire.v1 import common_pb2 as controlplane_dot_v1_dot_common__pb2
+from controlplane.wire.v1 import jobs_pb2 as controlplane_dot_v1_dot_jobs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!controlplane/v1/fulfilments.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"6\n\x07TaskRef\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\"\xb3\x02\n\x08TaskSpec\x12\x0f\n\x07\x63ommand\x18\x01 \x03(\t\x12\r\n\x05image\x18\x02 \x01(\t\x12?\n\x0b\x65nvironment\x18\x03 \x03(\x0b\x32*.controlplane.v1.TaskSpec.EnvironmentEntry\x12\x39\n\x08requests\x18\x04 \x03(\x0b\x32\'.controlplane.v1.TaskSpec.RequestsEntry\x12\x17\n\ntime_limit\x18\x05 \x01(\x01H\x00\x88\x01\x01\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\r\n\x0b_time_limit\"\xe9\x01\n\x0cObservedTask\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\r\n\x05phase\x18\x04 \x01(\t\x12\x14\n\x07percent\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\texit_code\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x0f\n\x07message\x18\x08 \x01(\t\x12\x11\n\tartefacts\x18\t \x03(\t\x12\x0f\n\x07started\x18\n \x01(\t\x12\x10\n\x08\x66inished\x18\x0b \x01(\tB\n\n\x08_percentB\x0c\n\n_exit_code\"\x96\x01\n\x08Observed\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x0e\n\x06report\x18\x04 \x01(\x03\x12\r\n\x05phase\x18\x05 \x01(\t\x12,\n\x05tasks\x18\x06 \x03(\x0b\x32\x1d.controlplane.v1.ObservedTask\x12\x10\n\x08observed\x18\x07 \x01(\t\"\xd7\x01\n\x06Traits\x12\x33\n\x06labels\x18\x01 \x03(\x0b\x32#.controlplane.v1.Traits.LabelsEntry\x12\r\n\x05\x63lass\x18\x02 \x01(\t\x12\x11\n\texclusive\x18\x03 \x01(\x08\x12\x13\n\x0bpreemptible\x18\x04 \x01(\x08\x12\x32\n\ranti_affinity\x18\x05 \x03(\x0b\x32\x1b.controlplane.v1.Constraint\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9e\x04\n\nFulfilment\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\r\n\x05\x63ycle\x18\x03 \x01(\x03\x12\r\n\x05order\x18\x04 \x01(\t\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\'\n\x05tasks\x18\x06 \x03(\x0b\x32\x18.controlplane.v1.TaskRef\x12\x33\n\x04jobs\x18\x07 \x03(\x0b\x32%.controlplane.v1.Fulfilment.JobsEntry\x12;\n\x08requests\x18\x08 \x03(\x0b\x32).controlplane.v1.Fulfilment.RequestsEntry\x12\r\n\x05holds\x18\t \x03(\t\x12\x0c\n\x04want\x18\n \x01(\t\x12\x0e\n\x06reason\x18\x0b \x01(\t\x12\x0f\n\x07\x63reated\x18\x0c \x01(\t\x12\x10\n\x08revision\x18\r \x01(\x03\x12+\n\x08observed\x18\x0e \x01(\x0b\x32\x19.controlplane.v1.Observed\x12\r\n\x05owner\x18\x0f \x01(\t\x12\'\n\x06traits\x18\x10 \x01(\x0b\x32\x17.controlplane.v1.Traits\x1a\x46\n\tJobsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.controlplane.v1.TaskSpec:\x02\x38\x01\x1a/\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"p\n\x17ListFulfilmentsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12*\n\x05items\x18\x02 \x03(\x0b\x32\x1b.controlplane.v1.Fulfilment\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"^\n\x0f\x46ulfilmentEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12+\n\x06object\x18\x03 \x01(\x0b\x32\x1b.controlplane.v1.Fulfilment2\xea\x01\n\x0b\x46ulfilments\x12?\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x1b.controlplane.v1.Fulfilment\x12N\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a(.controlplane.v1.ListFulfilmentsResponse\x12J\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a .controlplane.v1.FulfilmentEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!controlplane/v1/fulfilments.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\x1a\x1a\x63ontrolplane/v1/jobs.proto\"6\n\x07TaskRef\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\"\x91\x04\n\x08TaskSpec\x12\x0f\n\x07\x63ommand\x18\x01 \x03(\t\x12\r\n\x05image\x18\x02 \x01(\t\x12?\n\x0b\x65nvironment\x18\x03 \x03(\x0b\x32*.controlplane.v1.TaskSpec.EnvironmentEntry\x12\x39\n\x08requests\x18\x04 \x03(\x0b\x32\'.controlplane.v1.TaskSpec.RequestsEntry\x12\x17\n\ntime_limit\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x33\n\x05\x66iles\x18< \x03(\x0b\x32$.controlplane.v1.TaskSpec.FilesEntry\x12+\n\x05nodes\x18= \x01(\x0b\x32\x1c.controlplane.v1.Constraints\x12\x30\n\x0btolerations\x18> \x03(\x0b\x32\x1b.controlplane.v1.Toleration\x12\x1a\n\x12image_pull_secrets\x18? \x03(\t\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a,\n\nFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_time_limit\"6\n\x08TaskStop\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xe9\x01\n\x0cObservedTask\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\r\n\x05phase\x18\x04 \x01(\t\x12\x14\n\x07percent\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\texit_code\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x0f\n\x07message\x18\x08 \x01(\t\x12\x11\n\tartefacts\x18\t \x03(\t\x12\x0f\n\x07started\x18\n \x01(\t\x12\x10\n\x08\x66inished\x18\x0b \x01(\tB\n\n\x08_percentB\x0c\n\n_exit_code\"\x96\x01\n\x08Observed\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x0e\n\x06report\x18\x04 \x01(\x03\x12\r\n\x05phase\x18\x05 \x01(\t\x12,\n\x05tasks\x18\x06 \x03(\x0b\x32\x1d.controlplane.v1.ObservedTask\x12\x10\n\x08observed\x18\x07 \x01(\t\"\xd7\x01\n\x06Traits\x12\x33\n\x06labels\x18\x01 \x03(\x0b\x32#.controlplane.v1.Traits.LabelsEntry\x12\r\n\x05\x63lass\x18\x02 \x01(\t\x12\x11\n\texclusive\x18\x03 \x01(\x08\x12\x13\n\x0bpreemptible\x18\x04 \x01(\x08\x12\x32\n\ranti_affinity\x18\x05 \x03(\x0b\x32\x1b.controlplane.v1.Constraint\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc7\x04\n\nFulfilment\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\r\n\x05\x63ycle\x18\x03 \x01(\x03\x12\r\n\x05order\x18\x04 \x01(\t\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\'\n\x05tasks\x18\x06 \x03(\x0b\x32\x18.controlplane.v1.TaskRef\x12\x33\n\x04jobs\x18\x07 \x03(\x0b\x32%.controlplane.v1.Fulfilment.JobsEntry\x12;\n\x08requests\x18\x08 \x03(\x0b\x32).controlplane.v1.Fulfilment.RequestsEntry\x12\r\n\x05holds\x18\t \x03(\t\x12\x0c\n\x04want\x18\n \x01(\t\x12\x0e\n\x06reason\x18\x0b \x01(\t\x12\x0f\n\x07\x63reated\x18\x0c \x01(\t\x12\x10\n\x08revision\x18\r \x01(\x03\x12+\n\x08observed\x18\x0e \x01(\x0b\x32\x19.controlplane.v1.Observed\x12\r\n\x05owner\x18\x0f \x01(\t\x12\'\n\x06traits\x18\x10 \x01(\x0b\x32\x17.controlplane.v1.Traits\x12\'\n\x04stop\x18< \x03(\x0b\x32\x19.controlplane.v1.TaskStop\x1a\x46\n\tJobsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.controlplane.v1.TaskSpec:\x02\x38\x01\x1a/\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"p\n\x17ListFulfilmentsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12*\n\x05items\x18\x02 \x03(\x0b\x32\x1b.controlplane.v1.Fulfilment\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"^\n\x0f\x46ulfilmentEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12+\n\x06object\x18\x03 \x01(\x0b\x32\x1b.controlplane.v1.Fulfilment2\xea\x01\n\x0b\x46ulfilments\x12?\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x1b.controlplane.v1.Fulfilment\x12N\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a(.controlplane.v1.ListFulfilmentsResponse\x12J\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a .controlplane.v1.FulfilmentEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,38 +37,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TASKSPEC_ENVIRONMENTENTRY']._serialized_options = b'8\001'
   _globals['_TASKSPEC_REQUESTSENTRY']._loaded_options = None
   _globals['_TASKSPEC_REQUESTSENTRY']._serialized_options = b'8\001'
+  _globals['_TASKSPEC_FILESENTRY']._loaded_options = None
+  _globals['_TASKSPEC_FILESENTRY']._serialized_options = b'8\001'
   _globals['_TRAITS_LABELSENTRY']._loaded_options = None
   _globals['_TRAITS_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_FULFILMENT_JOBSENTRY']._loaded_options = None
   _globals['_FULFILMENT_JOBSENTRY']._serialized_options = b'8\001'
   _globals['_FULFILMENT_REQUESTSENTRY']._loaded_options = None
   _globals['_FULFILMENT_REQUESTSENTRY']._serialized_options = b'8\001'
-  _globals['_TASKREF']._serialized_start=84
-  _globals['_TASKREF']._serialized_end=138
-  _globals['_TASKSPEC']._serialized_start=141
-  _globals['_TASKSPEC']._serialized_end=448
-  _globals['_TASKSPEC_ENVIRONMENTENTRY']._serialized_start=334
-  _globals['_TASKSPEC_ENVIRONMENTENTRY']._serialized_end=384
-  _globals['_TASKSPEC_REQUESTSENTRY']._serialized_start=386
-  _globals['_TASKSPEC_REQUESTSENTRY']._serialized_end=433
-  _globals['_OBSERVEDTASK']._serialized_start=451
-  _globals['_OBSERVEDTASK']._serialized_end=684
-  _globals['_OBSERVED']._serialized_start=687
-  _globals['_OBSERVED']._serialized_end=837
-  _globals['_TRAITS']._serialized_start=840
-  _globals['_TRAITS']._serialized_end=1055
-  _globals['_TRAITS_LABELSENTRY']._serialized_start=1010
-  _globals['_TRAITS_LABELSENTRY']._serialized_end=1055
-  _globals['_FULFILMENT']._serialized_start=1058
-  _globals['_FULFILMENT']._serialized_end=1600
-  _globals['_FULFILMENT_JOBSENTRY']._serialized_start=1481
-  _globals['_FULFILMENT_JOBSENTRY']._serialized_end=1551
-  _globals['_FULFILMENT_REQUESTSENTRY']._serialized_start=386
-  _globals['_FULFILMENT_REQUESTSENTRY']._serialized_end=433
-  _globals['_LISTFULFILMENTSRESPONSE']._serialized_start=1602
-  _globals['_LISTFULFILMENTSRESPONSE']._serialized_end=1714
-  _globals['_FULFILMENTEVENT']._serialized_start=1716
-  _globals['_FULFILMENTEVENT']._serialized_end=1810
-  _globals['_FULFILMENTS']._serialized_start=1813
-  _globals['_FULFILMENTS']._serialized_end=2047
+  _globals['_TASKREF']._serialized_start=112
+  _globals['_TASKREF']._serialized_end=166
+  _globals['_TASKSPEC']._serialized_start=169
+  _globals['_TASKSPEC']._serialized_end=698
+  _globals['_TASKSPEC_ENVIRONMENTENTRY']._serialized_start=538
+  _globals['_TASKSPEC_ENVIRONMENTENTRY']._serialized_end=588
+  _globals['_TASKSPEC_REQUESTSENTRY']._serialized_start=590
+  _globals['_TASKSPEC_REQUESTSENTRY']._serialized_end=637
+  _globals['_TASKSPEC_FILESENTRY']._serialized_start=639
+  _globals['_TASKSPEC_FILESENTRY']._serialized_end=683
+  _globals['_TASKSTOP']._serialized_start=700
+  _globals['_TASKSTOP']._serialized_end=754
+  _globals['_OBSERVEDTASK']._serialized_start=757
+  _globals['_OBSERVEDTASK']._serialized_end=990
+  _globals['_OBSERVED']._serialized_start=993
+  _globals['_OBSERVED']._serialized_end=1143
+  _globals['_TRAITS']._serialized_start=1146
+  _globals['_TRAITS']._serialized_end=1361
+  _globals['_TRAITS_LABELSENTRY']._serialized_start=1316
+  _globals['_TRAITS_LABELSENTRY']._serialized_end=1361
+  _globals['_FULFILMENT']._serialized_start=1364
+  _globals['_FULFILMENT']._serialized_end=1947
+  _globals['_FULFILMENT_JOBSENTRY']._serialized_start=1828
+  _globals['_FULFILMENT_JOBSENTRY']._serialized_end=1898
+  _globals['_FULFILMENT_REQUESTSENTRY']._serialized_start=590
+  _globals['_FULFILMENT_REQUESTSENTRY']._serialized_end=637
+  _globals['_LISTFULFILMENTSRESPONSE']._serialized_start=1949
+  _globals['_LISTFULFILMENTSRESPONSE']._serialized_end=2061
+  _globals['_FULFILMENTEVENT']._serialized_start=2063
+  _globals['_FULFILMENTEVENT']._serialized_end=2157
+  _globals['_FULFILMENTS']._serialized_start=2160
+  _globals['_FULFILMENTS']._serialized_end=2394
 # @@protoc_insertion_point(module_scope)

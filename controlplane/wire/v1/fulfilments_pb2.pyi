@@ -5,6 +5,7 @@ Fulfilments: what is placed on targets, and what their joblets saw of it."""
 
 from collections import abc as _abc
 from controlplane.wire.v1 import common_pb2 as _common_pb2
+from controlplane.wire.v1 import jobs_pb2 as _jobs_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -88,11 +89,35 @@ class TaskSpec(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class FilesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     COMMAND_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     TIME_LIMIT_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    TOLERATIONS_FIELD_NUMBER: _builtins.int
+    IMAGE_PULL_SECRETS_FIELD_NUMBER: _builtins.int
     image: _builtins.str
     time_limit: _builtins.float
     @_builtins.property
@@ -101,6 +126,18 @@ class TaskSpec(_message.Message):
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def requests(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def files(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """by path"""
+
+    @_builtins.property
+    def nodes(self) -> _jobs_pb2.Constraints:
+        """where in a cluster"""
+
+    @_builtins.property
+    def tolerations(self) -> _containers.RepeatedCompositeFieldContainer[_jobs_pb2.Toleration]: ...
+    @_builtins.property
+    def image_pull_secrets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -109,16 +146,47 @@ class TaskSpec(_message.Message):
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         requests: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         time_limit: _builtins.float | None = ...,
+        files: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        nodes: _jobs_pb2.Constraints | None = ...,
+        tolerations: _abc.Iterable[_jobs_pb2.Toleration] | None = ...,
+        image_pull_secrets: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_limit", b"_time_limit", "time_limit", b"time_limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_limit", b"_time_limit", "nodes", b"nodes", "time_limit", b"time_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_limit", b"_time_limit", "command", b"command", "environment", b"environment", "image", b"image", "requests", b"requests", "time_limit", b"time_limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_limit", b"_time_limit", "command", b"command", "environment", b"environment", "files", b"files", "image", b"image", "image_pull_secrets", b"image_pull_secrets", "nodes", b"nodes", "requests", b"requests", "time_limit", b"time_limit", "tolerations", b"tolerations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__time_limit: _TypeAlias = _typing.Literal["time_limit"]  # noqa: Y015
     _WhichOneofArgType__time_limit: _TypeAlias = _typing.Literal["_time_limit", b"_time_limit"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time_limit) -> _WhichOneofReturnType__time_limit | None: ...
 
 Global___TaskSpec: _TypeAlias = TaskSpec  # noqa: Y015
+
+@_typing.final
+class TaskStop(_message.Message):
+    """One task of several has to stop."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    index: _builtins.int
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        index: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "job", b"job", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskStop: _TypeAlias = TaskStop  # noqa: Y015
 
 @_typing.final
 class ObservedTask(_message.Message):
@@ -330,6 +398,7 @@ class Fulfilment(_message.Message):
     OBSERVED_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     TRAITS_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     epoch: _builtins.int
     cycle: _builtins.int
@@ -352,6 +421,8 @@ class Fulfilment(_message.Message):
     def observed(self) -> Global___Observed: ...
     @_builtins.property
     def traits(self) -> Global___Traits: ...
+    @_builtins.property
+    def stop(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskStop]: ...
     def __init__(
         self,
         *,
@@ -371,10 +442,11 @@ class Fulfilment(_message.Message):
         observed: Global___Observed | None = ...,
         owner: _builtins.str = ...,
         traits: Global___Traits | None = ...,
+        stop: _abc.Iterable[Global___TaskStop] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["observed", b"observed", "traits", b"traits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "cycle", b"cycle", "epoch", b"epoch", "holds", b"holds", "id", b"id", "jobs", b"jobs", "observed", b"observed", "order", b"order", "owner", b"owner", "reason", b"reason", "requests", b"requests", "revision", b"revision", "target", b"target", "tasks", b"tasks", "traits", b"traits", "want", b"want"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "cycle", b"cycle", "epoch", b"epoch", "holds", b"holds", "id", b"id", "jobs", b"jobs", "observed", b"observed", "order", b"order", "owner", b"owner", "reason", b"reason", "requests", b"requests", "revision", b"revision", "stop", b"stop", "target", b"target", "tasks", b"tasks", "traits", b"traits", "want", b"want"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from controlplane.wire.v1 import logs_pb2 as controlplane_dot_v1_dot_logs__pb2
 from controlplane.wire.v1 import targets_pb2 as controlplane_dot_v1_dot_targets__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontrolplane/v1/joblets.proto\x12\x0f\x63ontrolplane.v1\x1a\x1d\x63ontrolplane/v1/targets.proto\"\xee\x02\n\x05Hello\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06\x64river\x18\x02 \x01(\t\x12\x10\n\x08instance\x18\x03 \x01(\t\x12\x17\n\x0finstance_secret\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x36\n\x08\x63\x61pacity\x18\x06 \x03(\x0b\x32$.controlplane.v1.Hello.CapacityEntry\x12\x0f\n\x07session\x18\x07 \x01(\t\x12\x18\n\x10highest_revision\x18\x08 \x01(\x03\x12\r\n\x05owner\x18\t \x01(\t\x12+\n\x08hardware\x18\n \x01(\x0b\x32\x19.controlplane.v1.Hardware\x12\x0f\n\x07\x63luster\x18\x14 \x01(\t\x12\x15\n\rknown_attempt\x18\x15 \x01(\x05\x12\x11\n\tleftovers\x18\x1e \x01(\x05\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xa5\x01\n\tHeartbeat\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x34\n\x05stats\x18\x02 \x03(\x0b\x32%.controlplane.v1.Heartbeat.StatsEntry\x12\x16\n\tleftovers\x18\x14 \x01(\x05H\x00\x88\x01\x01\x1a,\n\nStatsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0c\n\n_leftovers\"1\n\x06Report\x12\x10\n\x08observed\x18\x01 \x01(\x0c\x12\x15\n\rbase_revision\x18\x02 \x01(\x03\"\x9f\x01\n\rJobletMessage\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.controlplane.v1.HelloH\x00\x12/\n\theartbeat\x18\x02 \x01(\x0b\x32\x1a.controlplane.v1.HeartbeatH\x00\x12)\n\x06report\x18\x03 \x01(\x0b\x32\x17.controlplane.v1.ReportH\x00\x42\t\n\x07message\"\xd9\x01\n\x07Welcome\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\x03 \x01(\x01\x12\x1a\n\x12kill_grace_seconds\x18\x04 \x01(\x01\x12\x10\n\x08revision\x18\x05 \x01(\x03\x12\x0f\n\x07replica\x18\x06 \x01(\t\x12\x15\n\rstats_seconds\x18\n \x01(\x01\x12\x0f\n\x07\x63luster\x18\x14 \x01(\t\x12\x12\n\nstart_over\x18\x15 \x01(\x08\x12\x10\n\x08restored\x18\x16 \x01(\x08\"[\n\x06\x41ssign\x12\x12\n\nfulfilment\x18\x01 \x01(\x0c\x12\x19\n\x11observed_revision\x18\x02 \x01(\x03\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x10\n\x08observed\x18\x04 \x01(\x0c\"(\n\x08Withdraw\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\"\x1a\n\x06Synced\x12\x10\n\x08revision\x18\x01 \x01(\x03\"P\n\x0cHeartbeatAck\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x19\n\x11heartbeat_seconds\x18\x02 \x01(\x01\x12\x15\n\rstats_seconds\x18\x03 \x01(\x01\"\x83\x01\n\tReportAck\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06report\x18\x02 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x19\n\x11observed_revision\x18\x05 \x01(\x03\x12\x0e\n\x06stored\x18\x06 \x01(\x0c\x12\x10\n\x08revision\x18\x07 \x01(\x03\"\xb7\x02\n\x0eReplicaMessage\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.controlplane.v1.WelcomeH\x00\x12)\n\x06\x61ssign\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.AssignH\x00\x12-\n\x08withdraw\x18\x03 \x01(\x0b\x32\x19.controlplane.v1.WithdrawH\x00\x12)\n\x06synced\x18\x04 \x01(\x0b\x32\x17.controlplane.v1.SyncedH\x00\x12\x36\n\rheartbeat_ack\x18\x05 \x01(\x0b\x32\x1d.controlplane.v1.HeartbeatAckH\x00\x12\x30\n\nreport_ack\x18\x06 \x01(\x0b\x32\x1a.controlplane.v1.ReportAckH\x00\x42\t\n\x07message\"?\n\x0bJobletBatch\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.controlplane.v1.JobletMessage\"A\n\x0cReplicaBatch\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.controlplane.v1.ReplicaMessage2U\n\x07Joblets\x12J\n\x07\x43onnect\x12\x1c.controlplane.v1.JobletBatch\x1a\x1d.controlplane.v1.ReplicaBatch(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontrolplane/v1/joblets.proto\x12\x0f\x63ontrolplane.v1\x1a\x1a\x63ontrolplane/v1/logs.proto\x1a\x1d\x63ontrolplane/v1/targets.proto\"\xfc\x02\n\x05Hello\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06\x64river\x18\x02 \x01(\t\x12\x10\n\x08instance\x18\x03 \x01(\t\x12\x17\n\x0finstance_secret\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x36\n\x08\x63\x61pacity\x18\x06 \x03(\x0b\x32$.controlplane.v1.Hello.CapacityEntry\x12\x0f\n\x07session\x18\x07 \x01(\t\x12\x18\n\x10highest_revision\x18\x08 \x01(\x03\x12\r\n\x05owner\x18\t \x01(\t\x12+\n\x08hardware\x18\n \x01(\x0b\x32\x19.controlplane.v1.Hardware\x12\x0f\n\x07\x63luster\x18\x14 \x01(\t\x12\x15\n\rknown_attempt\x18\x15 \x01(\x05\x12\x11\n\tleftovers\x18\x1e \x01(\x05\x12\x0c\n\x04logs\x18P \x01(\x08\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x92\x02\n\tHeartbeat\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x34\n\x05stats\x18\x02 \x03(\x0b\x32%.controlplane.v1.Heartbeat.StatsEntry\x12\x16\n\tleftovers\x18\x14 \x01(\x05H\x00\x88\x01\x01\x12:\n\x08\x63\x61pacity\x18< \x03(\x0b\x32(.controlplane.v1.Heartbeat.CapacityEntry\x1a,\n\nStatsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0c\n\n_leftovers\"1\n\x06Report\x12\x10\n\x08observed\x18\x01 \x01(\x0c\x12\x15\n\rbase_revision\x18\x02 \x01(\x03\"\xcf\x01\n\rJobletMessage\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.controlplane.v1.HelloH\x00\x12/\n\theartbeat\x18\x02 \x01(\x0b\x32\x1a.controlplane.v1.HeartbeatH\x00\x12)\n\x06report\x18\x03 \x01(\x0b\x32\x17.controlplane.v1.ReportH\x00\x12.\n\tlog_chunk\x18P \x01(\x0b\x32\x19.controlplane.v1.LogChunkH\x00\x42\t\n\x07message\"\xd9\x01\n\x07Welcome\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\x03 \x01(\x01\x12\x1a\n\x12kill_grace_seconds\x18\x04 \x01(\x01\x12\x10\n\x08revision\x18\x05 \x01(\x03\x12\x0f\n\x07replica\x18\x06 \x01(\t\x12\x15\n\rstats_seconds\x18\n \x01(\x01\x12\x0f\n\x07\x63luster\x18\x14 \x01(\t\x12\x12\n\nstart_over\x18\x15 \x01(\x08\x12\x10\n\x08restored\x18\x16 \x01(\x08\"[\n\x06\x41ssign\x12\x12\n\nfulfilment\x18\x01 \x01(\x0c\x12\x19\n\x11observed_revision\x18\x02 \x01(\x03\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x10\n\x08observed\x18\x04 \x01(\x0c\"(\n\x08Withdraw\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\"\x1a\n\x06Synced\x12\x10\n\x08revision\x18\x01 \x01(\x03\"P\n\x0cHeartbeatAck\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x19\n\x11heartbeat_seconds\x18\x02 \x01(\x01\x12\x15\n\rstats_seconds\x18\x03 \x01(\x01\"\x83\x01\n\tReportAck\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06report\x18\x02 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x19\n\x11observed_revision\x18\x05 \x01(\x03\x12\x0e\n\x06stored\x18\x06 \x01(\x0c\x12\x10\n\x08revision\x18\x07 \x01(\x03\"\xc5\x03\n\x0eReplicaMessage\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.controlplane.v1.WelcomeH\x00\x12)\n\x06\x61ssign\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.AssignH\x00\x12-\n\x08withdraw\x18\x03 \x01(\x0b\x32\x19.controlplane.v1.WithdrawH\x00\x12)\n\x06synced\x18\x04 \x01(\x0b\x32\x17.controlplane.v1.SyncedH\x00\x12\x36\n\rheartbeat_ack\x18\x05 \x01(\x0b\x32\x1d.controlplane.v1.HeartbeatAckH\x00\x12\x30\n\nreport_ack\x18\x06 \x01(\x0b\x32\x1a.controlplane.v1.ReportAckH\x00\x12,\n\x08open_log\x18P \x01(\x0b\x32\x18.controlplane.v1.OpenLogH\x00\x12.\n\tgrant_log\x18Q \x01(\x0b\x32\x19.controlplane.v1.GrantLogH\x00\x12.\n\tclose_log\x18R \x01(\x0b\x32\x19.controlplane.v1.CloseLogH\x00\x42\t\n\x07message\"?\n\x0bJobletBatch\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.controlplane.v1.JobletMessage\"A\n\x0cReplicaBatch\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.controlplane.v1.ReplicaMessage2U\n\x07Joblets\x12J\n\x07\x43onnect\x12\x1c.controlplane.v1.JobletBatch\x1a\x1d.controlplane.v1.ReplicaBatch(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,36 +37,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELLO_CAPACITYENTRY']._serialized_options = b'8\001'
   _globals['_HEARTBEAT_STATSENTRY']._loaded_options = None
   _globals['_HEARTBEAT_STATSENTRY']._serialized_options = b'8\001'
-  _globals['_HELLO']._serialized_start=82
-  _globals['_HELLO']._serialized_end=448
-  _globals['_HELLO_CAPACITYENTRY']._serialized_start=401
-  _globals['_HELLO_CAPACITYENTRY']._serialized_end=448
-  _globals['_HEARTBEAT']._serialized_start=451
-  _globals['_HEARTBEAT']._serialized_end=616
-  _globals['_HEARTBEAT_STATSENTRY']._serialized_start=558
-  _globals['_HEARTBEAT_STATSENTRY']._serialized_end=602
-  _globals['_REPORT']._serialized_start=618
-  _globals['_REPORT']._serialized_end=667
-  _globals['_JOBLETMESSAGE']._serialized_start=670
-  _globals['_JOBLETMESSAGE']._serialized_end=829
-  _globals['_WELCOME']._serialized_start=832
-  _globals['_WELCOME']._serialized_end=1049
-  _globals['_ASSIGN']._serialized_start=1051
-  _globals['_ASSIGN']._serialized_end=1142
-  _globals['_WITHDRAW']._serialized_start=1144
-  _globals['_WITHDRAW']._serialized_end=1184
-  _globals['_SYNCED']._serialized_start=1186
-  _globals['_SYNCED']._serialized_end=1212
-  _globals['_HEARTBEATACK']._serialized_start=1214
-  _globals['_HEARTBEATACK']._serialized_end=1294
-  _globals['_REPORTACK']._serialized_start=1297
-  _globals['_REPORTACK']._serialized_end=1428
-  _globals['_REPLICAMESSAGE']._serialized_start=1431
-  _globals['_REPLICAMESSAGE']._serialized_end=1742
-  _globals['_JOBLETBATCH']._serialized_start=1744
-  _globals['_JOBLETBATCH']._serialized_end=1807
-  _globals['_REPLICABATCH']._serialized_start=1809
-  _globals['_REPLICABATCH']._serialized_end=1874
-  _globals['_JOBLETS']._serialized_start=1876
-  _globals['_JOBLETS']._serialized_end=1961
+  _globals['_HEARTBEAT_CAPACITYENTRY']._loaded_options = None
+  _globals['_HEARTBEAT_CAPACITYENTRY']._serialized_options = b'8\001'
+  _globals['_HELLO']._serialized_start=110
+  _globals['_HELLO']._serialized_end=490
+  _globals['_HELLO_CAPACITYENTRY']._serialized_start=443
+  _globals['_HELLO_CAPACITYENTRY']._serialized_end=490
+  _globals['_HEARTBEAT']._serialized_start=493
+  _globals['_HEARTBEAT']._serialized_end=767
+  _globals['_HEARTBEAT_STATSENTRY']._serialized_start=660
+  _globals['_HEARTBEAT_STATSENTRY']._serialized_end=704
+  _globals['_HEARTBEAT_CAPACITYENTRY']._serialized_start=443
+  _globals['_HEARTBEAT_CAPACITYENTRY']._serialized_end=490
+  _globals['_REPORT']._serialized_start=769
+  _globals['_REPORT']._serialized_end=818
+  _globals['_JOBLETMESSAGE']._serialized_start=821
+  _globals['_JOBLETMESSAGE']._serialized_end=1028
+  _globals['_WELCOME']._serialized_start=1031
+  _globals['_WELCOME']._serialized_end=1248
+  _globals['_ASSIGN']._serialized_start=1250
+  _globals['_ASSIGN']._serialized_end=1341
+  _globals['_WITHDRAW']._serialized_start=1343
+  _globals['_WITHDRAW']._serialized_end=1383
+  _globals['_SYNCED']._serialized_start=1385
+  _globals['_SYNCED']._serialized_end=1411
+  _globals['_HEARTBEATACK']._serialized_start=1413
+  _globals['_HEARTBEATACK']._serialized_end=1493
+  _globals['_REPORTACK']._serialized_start=1496
+  _globals['_REPORTACK']._serialized_end=1627
+  _globals['_REPLICAMESSAGE']._serialized_start=1630
+  _globals['_REPLICAMESSAGE']._serialized_end=2083
+  _globals['_JOBLETBATCH']._serialized_start=2085
+  _globals['_JOBLETBATCH']._serialized_end=2148
+  _globals['_REPLICABATCH']._serialized_start=2150
+  _globals['_REPLICABATCH']._serialized_end=2215
+  _globals['_JOBLETS']._serialized_start=2217
+  _globals['_JOBLETS']._serialized_end=2302
 # @@protoc_insertion_point(module_scope)

@@ -4,6 +4,7 @@ isort:skip_file
 Joblets: the one stream between a joblet and whichever replica serves it."""
 
 from collections import abc as _abc
+from controlplane.wire.v1 import logs_pb2 as _logs_pb2
 from controlplane.wire.v1 import targets_pb2 as _targets_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -61,6 +62,7 @@ class Hello(_message.Message):
     CLUSTER_FIELD_NUMBER: _builtins.int
     KNOWN_ATTEMPT_FIELD_NUMBER: _builtins.int
     LEFTOVERS_FIELD_NUMBER: _builtins.int
+    LOGS_FIELD_NUMBER: _builtins.int
     target: _builtins.str
     driver: _builtins.str
     instance: _builtins.str
@@ -78,6 +80,8 @@ class Hello(_message.Message):
     """the highest attempt number that was known when it came to that etcd"""
     leftovers: _builtins.int
     """attempts that live here; how many of them are no longer desired is not known yet"""
+    logs: _builtins.bool
+    """it understands OpenLog"""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -100,10 +104,11 @@ class Hello(_message.Message):
         cluster: _builtins.str = ...,
         known_attempt: _builtins.int = ...,
         leftovers: _builtins.int = ...,
+        logs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hardware", b"hardware"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "cluster", b"cluster", "driver", b"driver", "hardware", b"hardware", "highest_revision", b"highest_revision", "instance", b"instance", "instance_secret", b"instance_secret", "known_attempt", b"known_attempt", "leftovers", b"leftovers", "owner", b"owner", "session", b"session", "target", b"target", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "cluster", b"cluster", "driver", b"driver", "hardware", b"hardware", "highest_revision", b"highest_revision", "instance", b"instance", "instance_secret", b"instance_secret", "known_attempt", b"known_attempt", "leftovers", b"leftovers", "logs", b"logs", "owner", b"owner", "session", b"session", "target", b"target", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -135,24 +140,50 @@ class Heartbeat(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class CapacityEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NUMBER_FIELD_NUMBER: _builtins.int
     STATS_FIELD_NUMBER: _builtins.int
     LEFTOVERS_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     leftovers: _builtins.int
     """attempts that still die here though they are no longer desired; not before Synced"""
     @_builtins.property
     def stats(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """when it is another than was said last"""
+
     def __init__(
         self,
         *,
         number: _builtins.int = ...,
         stats: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         leftovers: _builtins.int | None = ...,
+        capacity: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_leftovers", b"_leftovers", "leftovers", b"leftovers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leftovers", b"_leftovers", "leftovers", b"leftovers", "number", b"number", "stats", b"stats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leftovers", b"_leftovers", "capacity", b"capacity", "leftovers", b"leftovers", "number", b"number", "stats", b"stats"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leftovers: _TypeAlias = _typing.Literal["leftovers"]  # noqa: Y015
     _WhichOneofArgType__leftovers: _TypeAlias = _typing.Literal["_leftovers", b"_leftovers"]  # noqa: Y015
@@ -193,24 +224,28 @@ class JobletMessage(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
+    LOG_CHUNK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
     @_builtins.property
     def report(self) -> Global___Report: ...
+    @_builtins.property
+    def log_chunk(self) -> _logs_pb2.LogChunk: ...
     def __init__(
         self,
         *,
         hello: Global___Hello | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         report: Global___Report | None = ...,
+        log_chunk: _logs_pb2.LogChunk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "report", b"report"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "report", b"report"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "report", b"report"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "report"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "report", "log_chunk"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -425,6 +460,9 @@ class ReplicaMessage(_message.Message):
     SYNCED_FIELD_NUMBER: _builtins.int
     HEARTBEAT_ACK_FIELD_NUMBER: _builtins.int
     REPORT_ACK_FIELD_NUMBER: _builtins.int
+    OPEN_LOG_FIELD_NUMBER: _builtins.int
+    GRANT_LOG_FIELD_NUMBER: _builtins.int
+    CLOSE_LOG_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -437,6 +475,12 @@ class ReplicaMessage(_message.Message):
     def heartbeat_ack(self) -> Global___HeartbeatAck: ...
     @_builtins.property
     def report_ack(self) -> Global___ReportAck: ...
+    @_builtins.property
+    def open_log(self) -> _logs_pb2.OpenLog: ...
+    @_builtins.property
+    def grant_log(self) -> _logs_pb2.GrantLog: ...
+    @_builtins.property
+    def close_log(self) -> _logs_pb2.CloseLog: ...
     def __init__(
         self,
         *,
@@ -446,12 +490,15 @@ class ReplicaMessage(_message.Message):
         synced: Global___Synced | None = ...,
         heartbeat_ack: Global___HeartbeatAck | None = ...,
         report_ack: Global___ReportAck | None = ...,
+        open_log: _logs_pb2.OpenLog | None = ...,
+        grant_log: _logs_pb2.GrantLog | None = ...,
+        close_log: _logs_pb2.CloseLog | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "heartbeat_ack", b"heartbeat_ack", "message", b"message", "report_ack", b"report_ack", "synced", b"synced", "welcome", b"welcome", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "close_log", b"close_log", "grant_log", b"grant_log", "heartbeat_ack", b"heartbeat_ack", "message", b"message", "open_log", b"open_log", "report_ack", b"report_ack", "synced", b"synced", "welcome", b"welcome", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "heartbeat_ack", b"heartbeat_ack", "message", b"message", "report_ack", b"report_ack", "synced", b"synced", "welcome", b"welcome", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "close_log", b"close_log", "grant_log", b"grant_log", "heartbeat_ack", b"heartbeat_ack", "message", b"message", "open_log", b"open_log", "report_ack", b"report_ack", "synced", b"synced", "welcome", b"welcome", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "assign", "withdraw", "synced", "heartbeat_ack", "report_ack"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "assign", "withdraw", "synced", "heartbeat_ack", "report_ack", "open_log", "grant_log", "close_log"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

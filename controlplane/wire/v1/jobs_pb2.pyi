@@ -64,6 +64,44 @@ class Tier(_message.Message):
 Global___Tier: _TypeAlias = Tier  # noqa: Y015
 
 @_typing.final
+class Toleration(_message.Message):
+    """A taint of a cluster's nodes that tasks bear."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    OP_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    op: _builtins.str
+    """Equal (default) or Exists"""
+    value: _builtins.str
+    effect: _builtins.str
+    """NoSchedule, PreferNoSchedule, NoExecute; empty for any"""
+    seconds: _builtins.float
+    """of NoExecute: for how long"""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        op: _builtins.str = ...,
+        value: _builtins.str = ...,
+        effect: _builtins.str = ...,
+        seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seconds", b"_seconds", "seconds", b"seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds", b"_seconds", "effect", b"effect", "key", b"key", "op", b"op", "seconds", b"seconds", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seconds: _TypeAlias = _typing.Literal["seconds"]  # noqa: Y015
+    _WhichOneofArgType__seconds: _TypeAlias = _typing.Literal["_seconds", b"_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds) -> _WhichOneofReturnType__seconds | None: ...
+
+Global___Toleration: _TypeAlias = Toleration  # noqa: Y015
+
+@_typing.final
 class Job(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -136,6 +174,8 @@ class Job(_message.Message):
     WORK_FIELD_NUMBER: _builtins.int
     MIN_CHUNK_FIELD_NUMBER: _builtins.int
     MAX_CHUNKS_FIELD_NUMBER: _builtins.int
+    TOLERATIONS_FIELD_NUMBER: _builtins.int
+    IMAGE_PULL_SECRETS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.str
     owner: _builtins.str
@@ -178,6 +218,10 @@ class Job(_message.Message):
     def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def failure_policies(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.FailurePolicy]: ...
+    @_builtins.property
+    def tolerations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Toleration]: ...
+    @_builtins.property
+    def image_pull_secrets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -209,10 +253,12 @@ class Job(_message.Message):
         work: _builtins.float | None = ...,
         min_chunk: _builtins.float | None = ...,
         max_chunks: _builtins.int | None = ...,
+        tolerations: _abc.Iterable[Global___Toleration] | None = ...,
+        image_pull_secrets: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_chunks", b"_max_chunks", "_min_chunk", b"_min_chunk", "_spread", b"_spread", "_target_policy", b"_target_policy", "_time_limit", b"_time_limit", "_work", b"_work", "constraints", b"constraints", "max_chunks", b"max_chunks", "min_chunk", b"min_chunk", "requests", b"requests", "spread", b"spread", "target_policy", b"target_policy", "time_limit", b"time_limit", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_chunks", b"_max_chunks", "_min_chunk", b"_min_chunk", "_spread", b"_spread", "_target_policy", b"_target_policy", "_time_limit", b"_time_limit", "_work", b"_work", "affinity", b"affinity", "anti_affinity", b"anti_affinity", "class", b"class", "command", b"command", "constraints", b"constraints", "created", b"created", "creator", b"creator", "drivers", b"drivers", "env", b"env", "exclusive", b"exclusive", "failure_policies", b"failure_policies", "hurt_by", b"hurt_by", "id", b"id", "image", b"image", "labels", b"labels", "max_chunks", b"max_chunks", "min_chunk", b"min_chunk", "name", b"name", "owner", b"owner", "preemptible", b"preemptible", "prefer", b"prefer", "region", b"region", "requests", b"requests", "resources", b"resources", "revision", b"revision", "spread", b"spread", "target_policy", b"target_policy", "time_limit", b"time_limit", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_chunks", b"_max_chunks", "_min_chunk", b"_min_chunk", "_spread", b"_spread", "_target_policy", b"_target_policy", "_time_limit", b"_time_limit", "_work", b"_work", "affinity", b"affinity", "anti_affinity", b"anti_affinity", "class", b"class", "command", b"command", "constraints", b"constraints", "created", b"created", "creator", b"creator", "drivers", b"drivers", "env", b"env", "exclusive", b"exclusive", "failure_policies", b"failure_policies", "hurt_by", b"hurt_by", "id", b"id", "image", b"image", "image_pull_secrets", b"image_pull_secrets", "labels", b"labels", "max_chunks", b"max_chunks", "min_chunk", b"min_chunk", "name", b"name", "owner", b"owner", "preemptible", b"preemptible", "prefer", b"prefer", "region", b"region", "requests", b"requests", "resources", b"resources", "revision", b"revision", "spread", b"spread", "target_policy", b"target_policy", "time_limit", b"time_limit", "tolerations", b"tolerations", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_chunks: _TypeAlias = _typing.Literal["max_chunks"]  # noqa: Y015
     _WhichOneofArgType__max_chunks: _TypeAlias = _typing.Literal["_max_chunks", b"_max_chunks"]  # noqa: Y015

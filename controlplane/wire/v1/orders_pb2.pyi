@@ -485,6 +485,33 @@ class Release(_message.Message):
 Global___Release: _TypeAlias = Release  # noqa: Y015
 
 @_typing.final
+class Stopped(_message.Message):
+    """A person's word that nothing of this attempt runs any more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    index: _builtins.int
+    attempt: _builtins.int
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        index: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "index", b"index", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Stopped: _TypeAlias = Stopped  # noqa: Y015
+
+@_typing.final
 class Order(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -535,6 +562,7 @@ class Order(_message.Message):
     CANCEL_TASKS_FIELD_NUMBER: _builtins.int
     MOVES_FIELD_NUMBER: _builtins.int
     RELEASES_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
     TEMPLATE_FIELD_NUMBER: _builtins.int
     SCHEDULED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
@@ -587,6 +615,8 @@ class Order(_message.Message):
     def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]: ...
     @_builtins.property
     def releases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Release]: ...
+    @_builtins.property
+    def stopped(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stopped]: ...
     def __init__(
         self,
         *,
@@ -617,12 +647,13 @@ class Order(_message.Message):
         cancel_tasks: _abc.Iterable[Global___TaskSelection] | None = ...,
         moves: _abc.Iterable[Global___Move] | None = ...,
         releases: _abc.Iterable[Global___Release] | None = ...,
+        stopped: _abc.Iterable[Global___Stopped] | None = ...,
         template: _builtins.str = ...,
         scheduled: _builtins.str | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_scheduled", b"_scheduled", "_target_policy", b"_target_policy", "deadline", b"deadline", "not_before", b"not_before", "orchestration", b"orchestration", "packet", b"packet", "priority", b"priority", "resolved", b"resolved", "schedule", b"schedule", "scheduled", b"scheduled", "status", b"status", "target_policy", b"target_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_scheduled", b"_scheduled", "_target_policy", b"_target_policy", "cancel", b"cancel", "cancel_tasks", b"cancel_tasks", "created", b"created", "creator", b"creator", "deadline", b"deadline", "digest", b"digest", "failure_policies", b"failure_policies", "id", b"id", "labels", b"labels", "moves", b"moves", "next_task_token", b"next_task_token", "not_before", b"not_before", "orchestration", b"orchestration", "owner", b"owner", "packet", b"packet", "paused", b"paused", "preempts", b"preempts", "priority", b"priority", "releases", b"releases", "resolved", b"resolved", "resources", b"resources", "revision", b"revision", "schedule", b"schedule", "scheduled", b"scheduled", "status", b"status", "target_policy", b"target_policy", "tasks", b"tasks", "tasks_total", b"tasks_total", "template", b"template"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_scheduled", b"_scheduled", "_target_policy", b"_target_policy", "cancel", b"cancel", "cancel_tasks", b"cancel_tasks", "created", b"created", "creator", b"creator", "deadline", b"deadline", "digest", b"digest", "failure_policies", b"failure_policies", "id", b"id", "labels", b"labels", "moves", b"moves", "next_task_token", b"next_task_token", "not_before", b"not_before", "orchestration", b"orchestration", "owner", b"owner", "packet", b"packet", "paused", b"paused", "preempts", b"preempts", "priority", b"priority", "releases", b"releases", "resolved", b"resolved", "resources", b"resources", "revision", b"revision", "schedule", b"schedule", "scheduled", b"scheduled", "status", b"status", "stopped", b"stopped", "target_policy", b"target_policy", "tasks", b"tasks", "tasks_total", b"tasks_total", "template", b"template"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline: _TypeAlias = _typing.Literal["deadline"]  # noqa: Y015
     _WhichOneofArgType__deadline: _TypeAlias = _typing.Literal["_deadline", b"_deadline"]  # noqa: Y015
@@ -953,10 +984,13 @@ class TasksRequest(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     revision: _builtins.int
     job: _builtins.str
     index: _builtins.int
+    stopped: _builtins.bool
+    """of ReleaseTasks: nothing of the task's attempt runs any more, though its target is lost"""
     def __init__(
         self,
         *,
@@ -964,10 +998,11 @@ class TasksRequest(_message.Message):
         revision: _builtins.int = ...,
         job: _builtins.str = ...,
         index: _builtins.int | None = ...,
+        stopped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "id", b"id", "index", b"index", "job", b"job", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "id", b"id", "index", b"index", "job", b"job", "revision", b"revision", "stopped", b"stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__index: _TypeAlias = _typing.Literal["index"]  # noqa: Y015
     _WhichOneofArgType__index: _TypeAlias = _typing.Literal["_index", b"_index"]  # noqa: Y015

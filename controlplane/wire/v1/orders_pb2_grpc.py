@@ -5,6 +5,7 @@ import warnings
 
 from controlplane.wire.v1 import common_pb2 as controlplane_dot_v1_dot_common__pb2
 from controlplane.wire.v1 import explanations_pb2 as controlplane_dot_v1_dot_explanations__pb2
+from controlplane.wire.v1 import logs_pb2 as controlplane_dot_v1_dot_logs__pb2
 from controlplane.wire.v1 import orders_pb2 as controlplane_dot_v1_dot_orders__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -121,6 +122,11 @@ class OrdersStub:
                 request_serializer=controlplane_dot_v1_dot_orders__pb2.PlanRequest.SerializeToString,
                 response_deserializer=controlplane_dot_v1_dot_explanations__pb2.Plan.FromString,
                 _registered_method=True)
+        self.Logs = channel.unary_stream(
+                '/controlplane.v1.Orders/Logs',
+                request_serializer=controlplane_dot_v1_dot_logs__pb2.LogsRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_logs__pb2.LogsChunk.FromString,
+                _registered_method=True)
 
 
 class OrdersServicer:
@@ -231,6 +237,13 @@ class OrdersServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Logs(self, request, context):
+        """what one task wrote, from any replica
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OrdersServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -318,6 +331,11 @@ def add_OrdersServicer_to_server(servicer, server):
                     servicer.Plan,
                     request_deserializer=controlplane_dot_v1_dot_orders__pb2.PlanRequest.FromString,
                     response_serializer=controlplane_dot_v1_dot_explanations__pb2.Plan.SerializeToString,
+            ),
+            'Logs': grpc.unary_stream_rpc_method_handler(
+                    servicer.Logs,
+                    request_deserializer=controlplane_dot_v1_dot_logs__pb2.LogsRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_logs__pb2.LogsChunk.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -779,6 +797,33 @@ class Orders:
             '/controlplane.v1.Orders/Plan',
             controlplane_dot_v1_dot_orders__pb2.PlanRequest.SerializeToString,
             controlplane_dot_v1_dot_explanations__pb2.Plan.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Logs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/controlplane.v1.Orders/Logs',
+            controlplane_dot_v1_dot_logs__pb2.LogsRequest.SerializeToString,
+            controlplane_dot_v1_dot_logs__pb2.LogsChunk.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,7 @@ class Resource(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     UNIQUE_FIELD_NUMBER: _builtins.int
+    MOUNT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.str
     owner: _builtins.str
@@ -64,6 +65,8 @@ class Resource(_message.Message):
     key: _builtins.str
     value: _builtins.str
     unique: _builtins.bool
+    mount: _builtins.str
+    """the path of a file that holds the value, instead of an environment variable"""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
@@ -79,10 +82,11 @@ class Resource(_message.Message):
         key: _builtins.str = ...,
         value: _builtins.str = ...,
         unique: _builtins.bool | None = ...,
+        mount: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_unique", b"_unique", "unique", b"unique"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unique", b"_unique", "created", b"created", "creator", b"creator", "id", b"id", "key", b"key", "labels", b"labels", "name", b"name", "owner", b"owner", "revision", b"revision", "unique", b"unique", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unique", b"_unique", "created", b"created", "creator", b"creator", "id", b"id", "key", b"key", "labels", b"labels", "mount", b"mount", "name", b"name", "owner", b"owner", "revision", b"revision", "unique", b"unique", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__unique: _TypeAlias = _typing.Literal["unique"]  # noqa: Y015
     _WhichOneofArgType__unique: _TypeAlias = _typing.Literal["_unique", b"_unique"]  # noqa: Y015

@@ -178,6 +178,57 @@ class TargetSize(_message.Message):
 Global___TargetSize: _TypeAlias = TargetSize  # noqa: Y015
 
 @_typing.final
+class ClusterApi(_message.Message):
+    """Where the provider cluster-api gets machines."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MachineEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    TEMPLATE_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    template: _builtins.str
+    """the MachineDeployment that new ones are copied from"""
+    @_builtins.property
+    def machine(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """what one machine brings"""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        template: _builtins.str = ...,
+        machine: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machine", b"machine", "namespace", b"namespace", "template", b"template"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterApi: _TypeAlias = ClusterApi  # noqa: Y015
+
+@_typing.final
 class MadeTarget(_message.Message):
     """A target that the policy made, or is about to."""
 
@@ -349,6 +400,7 @@ class ScalePolicy(_message.Message):
     SERVES_FIELD_NUMBER: _builtins.int
     URL_FIELD_NUMBER: _builtins.int
     SIZES_FIELD_NUMBER: _builtins.int
+    CLUSTER_API_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.str
@@ -376,6 +428,8 @@ class ScalePolicy(_message.Message):
     @_builtins.property
     def sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TargetSize]: ...
     @_builtins.property
+    def cluster_api(self) -> Global___ClusterApi: ...
+    @_builtins.property
     def status(self) -> Global___ScalingStatus:
         """written by the system"""
 
@@ -401,11 +455,12 @@ class ScalePolicy(_message.Message):
         serves: Global___WorkSelector | None = ...,
         url: _builtins.str = ...,
         sizes: _abc.Iterable[Global___TargetSize] | None = ...,
+        cluster_api: Global___ClusterApi | None = ...,
         status: Global___ScalingStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down", "_idle", b"_idle", "_max", b"_max", "_min", b"_min", "_step", b"_step", "_threshold", b"_threshold", "cool_down", b"cool_down", "idle", b"idle", "max", b"max", "min", b"min", "serves", b"serves", "status", b"status", "step", b"step", "template", b"template", "threshold", b"threshold"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down", "_idle", b"_idle", "_max", b"_max", "_min", b"_min", "_step", b"_step", "_threshold", b"_threshold", "cluster_api", b"cluster_api", "cool_down", b"cool_down", "idle", b"idle", "max", b"max", "min", b"min", "serves", b"serves", "status", b"status", "step", b"step", "template", b"template", "threshold", b"threshold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down", "_idle", b"_idle", "_max", b"_max", "_min", b"_min", "_step", b"_step", "_threshold", b"_threshold", "cool_down", b"cool_down", "created", b"created", "creator", b"creator", "id", b"id", "idle", b"idle", "labels", b"labels", "max", b"max", "metric", b"metric", "min", b"min", "name", b"name", "owner", b"owner", "provider", b"provider", "revision", b"revision", "serves", b"serves", "sizes", b"sizes", "status", b"status", "step", b"step", "template", b"template", "threshold", b"threshold", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down", "_idle", b"_idle", "_max", b"_max", "_min", b"_min", "_step", b"_step", "_threshold", b"_threshold", "cluster_api", b"cluster_api", "cool_down", b"cool_down", "created", b"created", "creator", b"creator", "id", b"id", "idle", b"idle", "labels", b"labels", "max", b"max", "metric", b"metric", "min", b"min", "name", b"name", "owner", b"owner", "provider", b"provider", "revision", b"revision", "serves", b"serves", "sizes", b"sizes", "status", b"status", "step", b"step", "template", b"template", "threshold", b"threshold", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cool_down: _TypeAlias = _typing.Literal["cool_down"]  # noqa: Y015
     _WhichOneofArgType__cool_down: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down"]  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from controlplane.wire.v1 import common_pb2 as controlplane_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontrolplane/v1/targets.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"<\n\x06Window\x12\x0c\n\x04\x64\x61ys\x18\x01 \x03(\t\x12\x0c\n\x04\x66rom\x18\x02 \x01(\t\x12\n\n\x02to\x18\x03 \x01(\t\x12\n\n\x02tz\x18\x04 \x01(\t\"\x99\x02\n\x0cTargetStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x35\n\x04used\x18\x02 \x03(\x0b\x32\'.controlplane.v1.TargetStatus.UsedEntry\x12\x35\n\x04\x66ree\x18\x03 \x03(\x0b\x32\'.controlplane.v1.TargetStatus.FreeEntry\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\r\n\x05since\x18\x05 \x01(\t\x12\x13\n\x0b\x64rain_since\x18\x14 \x01(\t\x1a+\n\tUsedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a+\n\tFreeEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"e\n\x08Hardware\x12\x11\n\tcpu_model\x18\x01 \x01(\t\x12\x0c\n\x04\x63pus\x18\x02 \x01(\x05\x12\x0e\n\x06memory\x18\x03 \x01(\x01\x12\x0c\n\x04\x64isk\x18\x04 \x01(\x01\x12\n\n\x02os\x18\x05 \x01(\t\x12\x0e\n\x06kernel\x18\x06 \x01(\t\"\xf2\x02\n\x04Live\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0e\n\x06\x64river\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x35\n\x08\x63\x61pacity\x18\x05 \x03(\x0b\x32#.controlplane.v1.Live.CapacityEntry\x12/\n\x05stats\x18\x06 \x03(\x0b\x32 .controlplane.v1.Live.StatsEntry\x12\r\n\x05since\x18\x07 \x01(\t\x12+\n\x08hardware\x18\n \x01(\x0b\x32\x19.controlplane.v1.Hardware\x12\x10\n\x08reported\x18\x0b \x01(\t\x12\x11\n\tleftovers\x18\x14 \x01(\x05\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a,\n\nStatsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xea\x04\n\x06Target\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x33\n\x06labels\x18\x03 \x03(\x0b\x32#.controlplane.v1.Target.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x0e\n\x06\x64river\x18\n \x01(\t\x12\x0e\n\x06region\x18\x0b \x01(\t\x12-\n\x08\x63\x61pacity\x18\x0c \x01(\x0b\x32\x1b.controlplane.v1.Quantities\x12\x1c\n\x0fmax_fulfilments\x18\r \x01(\x05H\x00\x88\x01\x01\x12(\n\x07windows\x18\x0e \x03(\x0b\x32\x17.controlplane.v1.Window\x12\x19\n\x11kubeconfig_secret\x18\x0f \x01(\t\x12\x10\n\x08\x63ordoned\x18\x10 \x01(\x08\x12\r\n\x05\x64rain\x18\x11 \x01(\x08\x12\x1f\n\x12\x64\x65\x66\x61ult_time_limit\x18\x12 \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rdrain_timeout\x18\x13 \x01(\x01H\x02\x88\x01\x01\x12-\n\x06status\x18\x1e \x01(\x0b\x32\x1d.controlplane.v1.TargetStatus\x12#\n\x04live\x18\x1f \x01(\x0b\x32\x15.controlplane.v1.Live\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x12\n\x10_max_fulfilmentsB\x15\n\x13_default_time_limitB\x10\n\x0e_drain_timeout\"u\n\x0eTargetResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x04item\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.Target\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"h\n\x13ListTargetsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12&\n\x05items\x18\x02 \x03(\x0b\x32\x17.controlplane.v1.Target\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"V\n\x0bTargetEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\'\n\x06object\x18\x03 \x01(\x0b\x32\x17.controlplane.v1.Target2\xad\x03\n\x07Targets\x12\x42\n\x06\x43reate\x12\x17.controlplane.v1.Target\x1a\x1f.controlplane.v1.TargetResponse\x12;\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x17.controlplane.v1.Target\x12J\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a$.controlplane.v1.ListTargetsResponse\x12\x42\n\x06Update\x12\x17.controlplane.v1.Target\x1a\x1f.controlplane.v1.TargetResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12\x46\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1c.controlplane.v1.TargetEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontrolplane/v1/targets.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"<\n\x06Window\x12\x0c\n\x04\x64\x61ys\x18\x01 \x03(\t\x12\x0c\n\x04\x66rom\x18\x02 \x01(\t\x12\n\n\x02to\x18\x03 \x01(\t\x12\n\n\x02tz\x18\x04 \x01(\t\"\xbd\x02\n\x0cTargetStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x35\n\x04used\x18\x02 \x03(\x0b\x32\'.controlplane.v1.TargetStatus.UsedEntry\x12\x35\n\x04\x66ree\x18\x03 \x03(\x0b\x32\'.controlplane.v1.TargetStatus.FreeEntry\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\r\n\x05since\x18\x05 \x01(\t\x12\x13\n\x0b\x64rain_since\x18\x14 \x01(\t\x12\x11\n\thosted_by\x18\x46 \x01(\t\x12\x0f\n\x07hosting\x18G \x01(\t\x1a+\n\tUsedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a+\n\tFreeEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"e\n\x08Hardware\x12\x11\n\tcpu_model\x18\x01 \x01(\t\x12\x0c\n\x04\x63pus\x18\x02 \x01(\x05\x12\x0e\n\x06memory\x18\x03 \x01(\x01\x12\x0c\n\x04\x64isk\x18\x04 \x01(\x01\x12\n\n\x02os\x18\x05 \x01(\t\x12\x0e\n\x06kernel\x18\x06 \x01(\t\"\xf2\x02\n\x04Live\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0e\n\x06\x64river\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x35\n\x08\x63\x61pacity\x18\x05 \x03(\x0b\x32#.controlplane.v1.Live.CapacityEntry\x12/\n\x05stats\x18\x06 \x03(\x0b\x32 .controlplane.v1.Live.StatsEntry\x12\r\n\x05since\x18\x07 \x01(\t\x12+\n\x08hardware\x18\n \x01(\x0b\x32\x19.controlplane.v1.Hardware\x12\x10\n\x08reported\x18\x0b \x01(\t\x12\x11\n\tleftovers\x18\x14 \x01(\x05\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a,\n\nStatsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xea\x04\n\x06Target\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x33\n\x06labels\x18\x03 \x03(\x0b\x32#.controlplane.v1.Target.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x0e\n\x06\x64river\x18\n \x01(\t\x12\x0e\n\x06region\x18\x0b \x01(\t\x12-\n\x08\x63\x61pacity\x18\x0c \x01(\x0b\x32\x1b.controlplane.v1.Quantities\x12\x1c\n\x0fmax_fulfilments\x18\r \x01(\x05H\x00\x88\x01\x01\x12(\n\x07windows\x18\x0e \x03(\x0b\x32\x17.controlplane.v1.Window\x12\x19\n\x11kubeconfig_secret\x18\x0f \x01(\t\x12\x10\n\x08\x63ordoned\x18\x10 \x01(\x08\x12\r\n\x05\x64rain\x18\x11 \x01(\x08\x12\x1f\n\x12\x64\x65\x66\x61ult_time_limit\x18\x12 \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rdrain_timeout\x18\x13 \x01(\x01H\x02\x88\x01\x01\x12-\n\x06status\x18\x1e \x01(\x0b\x32\x1d.controlplane.v1.TargetStatus\x12#\n\x04live\x18\x1f \x01(\x0b\x32\x15.controlplane.v1.Live\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x12\n\x10_max_fulfilmentsB\x15\n\x13_default_time_limitB\x10\n\x0e_drain_timeout\"u\n\x0eTargetResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x04item\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.Target\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"h\n\x13ListTargetsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12&\n\x05items\x18\x02 \x03(\x0b\x32\x17.controlplane.v1.Target\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"V\n\x0bTargetEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\'\n\x06object\x18\x03 \x01(\x0b\x32\x17.controlplane.v1.Target2\xad\x03\n\x07Targets\x12\x42\n\x06\x43reate\x12\x17.controlplane.v1.Target\x1a\x1f.controlplane.v1.TargetResponse\x12;\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x17.controlplane.v1.Target\x12J\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a$.controlplane.v1.ListTargetsResponse\x12\x42\n\x06Update\x12\x17.controlplane.v1.Target\x1a\x1f.controlplane.v1.TargetResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12\x46\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1c.controlplane.v1.TargetEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,29 +45,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WINDOW']._serialized_start=80
   _globals['_WINDOW']._serialized_end=140
   _globals['_TARGETSTATUS']._serialized_start=143
-  _globals['_TARGETSTATUS']._serialized_end=424
-  _globals['_TARGETSTATUS_USEDENTRY']._serialized_start=336
-  _globals['_TARGETSTATUS_USEDENTRY']._serialized_end=379
-  _globals['_TARGETSTATUS_FREEENTRY']._serialized_start=381
-  _globals['_TARGETSTATUS_FREEENTRY']._serialized_end=424
-  _globals['_HARDWARE']._serialized_start=426
-  _globals['_HARDWARE']._serialized_end=527
-  _globals['_LIVE']._serialized_start=530
-  _globals['_LIVE']._serialized_end=900
-  _globals['_LIVE_CAPACITYENTRY']._serialized_start=807
-  _globals['_LIVE_CAPACITYENTRY']._serialized_end=854
-  _globals['_LIVE_STATSENTRY']._serialized_start=856
-  _globals['_LIVE_STATSENTRY']._serialized_end=900
-  _globals['_TARGET']._serialized_start=903
-  _globals['_TARGET']._serialized_end=1521
-  _globals['_TARGET_LABELSENTRY']._serialized_start=1415
-  _globals['_TARGET_LABELSENTRY']._serialized_end=1460
-  _globals['_TARGETRESPONSE']._serialized_start=1523
-  _globals['_TARGETRESPONSE']._serialized_end=1640
-  _globals['_LISTTARGETSRESPONSE']._serialized_start=1642
-  _globals['_LISTTARGETSRESPONSE']._serialized_end=1746
-  _globals['_TARGETEVENT']._serialized_start=1748
-  _globals['_TARGETEVENT']._serialized_end=1834
-  _globals['_TARGETS']._serialized_start=1837
-  _globals['_TARGETS']._serialized_end=2266
+  _globals['_TARGETSTATUS']._serialized_end=460
+  _globals['_TARGETSTATUS_USEDENTRY']._serialized_start=372
+  _globals['_TARGETSTATUS_USEDENTRY']._serialized_end=415
+  _globals['_TARGETSTATUS_FREEENTRY']._serialized_start=417
+  _globals['_TARGETSTATUS_FREEENTRY']._serialized_end=460
+  _globals['_HARDWARE']._serialized_start=462
+  _globals['_HARDWARE']._serialized_end=563
+  _globals['_LIVE']._serialized_start=566
+  _globals['_LIVE']._serialized_end=936
+  _globals['_LIVE_CAPACITYENTRY']._serialized_start=843
+  _globals['_LIVE_CAPACITYENTRY']._serialized_end=890
+  _globals['_LIVE_STATSENTRY']._serialized_start=892
+  _globals['_LIVE_STATSENTRY']._serialized_end=936
+  _globals['_TARGET']._serialized_start=939
+  _globals['_TARGET']._serialized_end=1557
+  _globals['_TARGET_LABELSENTRY']._serialized_start=1451
+  _globals['_TARGET_LABELSENTRY']._serialized_end=1496
+  _globals['_TARGETRESPONSE']._serialized_start=1559
+  _globals['_TARGETRESPONSE']._serialized_end=1676
+  _globals['_LISTTARGETSRESPONSE']._serialized_start=1678
+  _globals['_LISTTARGETSRESPONSE']._serialized_end=1782
+  _globals['_TARGETEVENT']._serialized_start=1784
+  _globals['_TARGETEVENT']._serialized_end=1870
+  _globals['_TARGETS']._serialized_start=1873
+  _globals['_TARGETS']._serialized_end=2302
 # @@protoc_insertion_point(module_scope)

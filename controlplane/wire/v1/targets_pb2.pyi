@@ -96,10 +96,16 @@ class TargetStatus(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     DRAIN_SINCE_FIELD_NUMBER: _builtins.int
+    HOSTED_BY_FIELD_NUMBER: _builtins.int
+    HOSTING_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
     reason: _builtins.str
     since: _builtins.str
     drain_since: _builtins.str
+    hosted_by: _builtins.str
+    """the replica that runs its joblet, for a target that names a kubeconfig_secret"""
+    hosting: _builtins.str
+    """why none does"""
     @_builtins.property
     def used(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -113,10 +119,12 @@ class TargetStatus(_message.Message):
         reason: _builtins.str = ...,
         since: _builtins.str = ...,
         drain_since: _builtins.str = ...,
+        hosted_by: _builtins.str = ...,
+        hosting: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain_since", b"drain_since", "free", b"free", "phase", b"phase", "reason", b"reason", "since", b"since", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain_since", b"drain_since", "free", b"free", "hosted_by", b"hosted_by", "hosting", b"hosting", "phase", b"phase", "reason", b"reason", "since", b"since", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

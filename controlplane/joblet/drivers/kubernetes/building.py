@@ -1,0 +1,45 @@
+"""Builds the driver of a cluster from a joblet's settings."""
+
+from __future__ import annotations
+
+import contextlib
+
+from controlplane.aio.clock import Clock
+from controlplane.aio.failpoint import Failpoints
+from controlplane.joblet.drivers.kubernetes.access import connect, namespace_of
+from controlplane.joblet.drivers.kubernetes.driver import KubernetesDriver, Times
+from controlplane.joblet.drivers.kubernetes.pod import Place
+from controlplane.joblet.home import Folder
+from controlplane.joblet.records import Records
+from controlplane.joblet.settings import JobletSettings
+
+
+async def build(
+    settings: JobletSettings,
+    folder: Folder,
+    records: Records,
+    clock: Clock,
+    failpoints: Failpoints,
+    stack: contextlib.AsyncExitStack,
+) -> KubernetesDriver:
+    """Nothing is asked of the cluster before its `run`."""
+    cluster = settings.cluster
+    api = await connect(cluster.kubeconfig, seconds=float(cluster.request_timeout))
+    stack.push_async_callback(api.close)
+    place = Place(
+        namespace=cluster.namespace or namespace_of(cluster.kubeconfig),
+        pull_secrets=cluster.pull_secrets,
+        security=cluster.security,
+    )
+    times = Times(tombstone=float(cluster.tombstone), start=float(cluster.start_patience), away=float(cluster.away))
+    return KubernetesDriver(
+        settings.target,
+        api,
+        place,
+        folder,
+        records,
+        clock=clock,
+        times=times,
+        failpoints=failpoints,
+        capacity=settings.capacity,
+    )

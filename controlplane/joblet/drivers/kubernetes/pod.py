@@ -1,0 +1,216 @@
+"""A fulfilment as a Pod: built field by field from what admission let in, never from a pod spec that somebody wrote.
+
+Its name follows from the fulfilment, so that making it twice is "already exists"; who its containers are stands in its
+annotations, so that a joblet that starts anew knows what it sees. Pure; a Pod is the plain JSON of the API.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from controlplane.joblet.drivers.kubernetes.amounts import NAMES, in_cluster
+from controlplane.joblet.drivers.kubernetes.nodes import affinity_of, tolerations_of
+from controlplane.joblet.environment import environment_of, expand
+from controlplane.model.errors import Invalid
+from controlplane.model.fulfilment import Fulfilment, TaskRef, TaskSpec
+
+FULFILMENT, ORDER, TARGET, JOB = (
+    "controlplane/fulfilment",
+    "controlplane/order",
+    "controlplane/target",
+    "controlplane/job",
+)
+MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "controlplane"
+TASKS, CYCLE, EPOCH, OWNER = "controlplane/tasks", "controlplane/cycle", "controlplane/epoch", "controlplane/owner"
+NAMED_TARGET = "controlplane/target-name"
+ARTEFACTS_PATH = "/dev/termination-log"
+PROGRESS_PATH = "/controlplane/progress"
+_SCRATCH, _FILES = "controlplane", "files"
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_REFS = msgspec.json.Decoder(tuple[TaskRef, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a cluster, and what holds for all pods there.
+
+    `security` is `restricted` (as the pod security standard of that name) or `baseline`, which lets images run as root.
+    """
+
+    namespace: str = "default"
+    pull_secrets: tuple[str, ...] = ()
+    grace_seconds: int = 30
+    security: str = "restricted"
+    run_as_user: int | None = None
+    names: Mapping[str, str] = field(default_factory=lambda: NAMES)
+
+
+def name_of(fulfilment_id: str) -> str:
+    return f"cp-{fulfilment_id.lower()}"
+
+
+def label_value(text: str) -> str:
+    """The text where it may be the value of a label, else a digest of it."""
+    if _LABEL_VALUE.fullmatch(text):
+        return text
+    return f"x-{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
+def selector_of(target: str) -> str:
+    """All that is this target's, pods and secrets."""
+    return f"{MANAGED_BY}={MANAGER},{TARGET}={label_value(target)}"
+
+
+def container_of(position: int) -> str:
+    """The name of the container that runs the task at this position of its fulfilment."""
+    return f"task-{position}"
+
+
+def pod_of(fulfilment: Fulfilment, place: Place) -> dict[str, Any]:
+    """Raises Invalid, naming the field, for what no pod can be made of: a task without an image."""
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": place.grace_seconds,
+        "securityContext": _pod_security(place),
+        "containers": [_container(fulfilment, place, position) for position in range(len(fulfilment.tasks))],
+        "volumes": _volumes(fulfilment),
+    }
+    specs = [fulfilment.jobs[job] for job in dict.fromkeys(task.job for task in fulfilment.tasks)]
+    limits = [found.time_limit for found in specs]
+    if all(limit is not None for limit in limits):
+        spec["activeDeadlineSeconds"] = max(1, math.ceil(max(limit for limit in limits if limit is not None)))
+    if affinity := affinity_of(found.nodes for found in specs):
+        spec["affinity"] = {"nodeAffinity": affinity}
+    if tolerations := tolerations_of(found.tolerations for found in specs):
+        spec["tolerations"] = tolerations
+    pulls = dict.fromkeys([*place.pull_secrets, *(name for found in specs for name in found.image_pull_secrets)])
+    if pulls:
+        spec["imagePullSecrets"] = [{"name": name} for name in pulls]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(fulfilment, place), "spec": spec}
+
+
+def files_of(fulfilment: Fulfilment, place: Place) -> dict[str, Any] | None:
+    """The Secret with the files that are mounted into the pod's containers, if there are any."""
+    content = _files(fulfilment)
+    if not content:
+        return None
+    data = {key: base64.b64encode(text.encode()).decode() for (_, text), key in content.items()}
+    metadata = _metadata(fulfilment, place)
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "immutable": True,
+        "metadata": metadata,
+        "data": data,
+    }
+
+
+def refs_of(pod: Mapping[str, Any]) -> tuple[TaskRef, ...]:
+    """The attempts that its containers are, in their order; none when it does not say so in a way that can be read."""
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    try:
+        return _REFS.decode(annotations.get(TASKS, "[]"))
+    except msgspec.DecodeError:
+        return ()
+
+
+def _metadata(fulfilment: Fulfilment, place: Place) -> dict[str, Any]:
+    jobs = {task.job for task in fulfilment.tasks}
+    labels = {
+        MANAGED_BY: MANAGER,
+        FULFILMENT: label_value(fulfilment.id),
+        ORDER: label_value(fulfilment.order),
+        TARGET: label_value(fulfilment.target),
+    }
+    if len(jobs) == 1:
+        labels[JOB] = label_value(next(iter(jobs)))
+    annotations = {
+        TASKS: msgspec.json.encode(fulfilment.tasks).decode(),
+        CYCLE: str(fulfilment.cycle),
+        EPOCH: str(fulfilment.epoch),
+        NAMED_TARGET: fulfilment.target,
+        OWNER: fulfilment.owner,
+    }
+    return {
+        "name": name_of(fulfilment.id),
+        "namespace": place.namespace,
+        "labels": labels,
+        "annotations": {name: value for name, value in annotations.items() if value},
+    }
+
+
+def _container(fulfilment: Fulfilment, place: Place, position: int) -> dict[str, Any]:
+    task = fulfilment.tasks[position]
+    spec = fulfilment.jobs.get(task.job)
+    if spec is None or not spec.image:
+        raise Invalid("image", f"job {task.job} names none, and a cluster runs nothing without")
+    environment = {
+        **environment_of(fulfilment, task),
+        "CONTROLPLANE_PROGRESS": PROGRESS_PATH,
+        "CONTROLPLANE_ARTEFACTS": ARTEFACTS_PATH,
+    }
+    amounts = in_cluster(spec.requests, place.names)
+    container: dict[str, Any] = {
+        "name": container_of(position),
+        "image": spec.image,
+        "env": [{"name": name, "value": _literal(value)} for name, value in sorted(environment.items())],
+        "resources": {"requests": amounts, "limits": dict(amounts)},
+        "terminationMessagePath": ARTEFACTS_PATH,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": _mounts(fulfilment, spec, position),
+    }
+    if spec.command:
+        container["command"] = [_literal(part) for part in expand(spec.command, environment)]
+    return container
+
+
+def _literal(text: str) -> str:
+    """The cluster replaces `$(NAME)` once more, with rules of its own; a doubled dollar is one."""
+    return text.replace("$", "$$")
+
+
+def _pod_security(place: Place) -> dict[str, Any]:
+    found: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
+    if place.security == "restricted":
+        found["runAsNonRoot"] = True
+    if place.run_as_user is not None:
+        found["runAsUser"] = place.run_as_user
+    return found
+
+
+def _files(fulfilment: Fulfilment) -> dict[tuple[str, str], str]:
+    """Keys of the secret by path and content."""
+    specs = [fulfilment.jobs[job] for job in sorted(fulfilment.jobs)]
+    wanted = dict.fromkeys(item for spec in specs for item in sorted(spec.files.items()))
+    return {item: f"file-{number}" for number, item in enumerate(wanted)}
+
+
+def _volumes(fulfilment: Fulfilment) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = [{"name": _SCRATCH, "emptyDir": {"sizeLimit": "1Mi"}}]
+    if _files(fulfilment):
+        secret = {"secretName": name_of(fulfilment.id), "defaultMode": 0o444}
+        volumes.append({"name": _FILES, "secret": secret})
+    return volumes
+
+
+def _mounts(fulfilment: Fulfilment, spec: TaskSpec, position: int) -> list[dict[str, Any]]:
+    """A folder of its own for each container, and its files, each alone, so that nothing else of a folder is hidden."""
+    scratch = {"name": _SCRATCH, "mountPath": "/controlplane", "subPath": container_of(position)}
+    keys = _files(fulfilment)
+    files = [
+        {"name": _FILES, "mountPath": path, "subPath": keys[path, text], "readOnly": True}
+        for path, text in sorted(spec.files.items())
+    ]
+    return [scratch, *files]
