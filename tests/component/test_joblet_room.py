@@ -74,6 +74,7 @@ async def test_a_session_that_is_over_changes_nothing(stage: Stage, api: Api) ->
     talk = await stage.a_joblet(api, capacity={"cpu": 4})
     found = await api.live()
     assert found is not None
+    await api.fall_behind()
     await api.store.revoke(found[0].lease)
     await talk.send(JobletMessage(heartbeat=joblets_pb2.Heartbeat(number=1, capacity={"cpu": 8})))
     await talk.refusal()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,22 @@ def test_a_start_that_fails_says_why_and_leaves_nothing_running(folder: Folder) 
     # Who told of the failure may still be on its way out.
     eventually(lambda: folder.alive() == [])
     assert not (folder.path / "up.json").exists()
+
+
+@pytest.mark.timeout(300)
+def test_two_that_start_at_the_same_moment_share_no_address(tmp_path: Path) -> None:
+    folders = [Folder(tmp_path / name) for name in ("one", "other")]
+    try:
+        with ThreadPoolExecutor() as pool:
+            started = list(pool.map(Folder.up, folders))
+        assert [answer.returncode for answer in started] == [0, 0], [answer.stderr for answer in started]
+        one, other = ({*up["etcd"], *_addresses(up)} for up in (folder.up_json() for folder in folders))
+        assert not one & other
+    finally:
+        for folder in folders:
+            folder.call("controlplane", "down")
+
+
+def _addresses(up: Any) -> Iterator[str]:
+    for replica in up["replicas"]:
+        yield from (replica["grpc"], replica["http"])

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from controlplane.cli import etcd_binary
-from controlplane.cli.up.ports import Ports, is_free
 from controlplane.model.errors import Unavailable
 
 
@@ -57,12 +56,3 @@ def test_the_wheel_counts_as_forced_and_says_what_it_is_for(cache: Path) -> None
 def test_without_any_it_says_what_to_do(cache: Path) -> None:
     with pytest.raises(Unavailable, match="install etcd-server, or run"):
         etcd_binary.find()
-
-
-def test_a_taken_port_is_passed_over_and_none_is_given_twice() -> None:
-    ports = Ports()
-    first = ports.address(29_999)
-    assert ports.address(29_999) != first
-    host, _, port = first.rpartition(":")
-    assert host == "127.0.0.1"
-    assert is_free(int(port))

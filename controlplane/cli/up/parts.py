@@ -52,8 +52,7 @@ class Plan:
         }
 
 
-def plan(layout: Layout, binary: str, *, replicas: int, targets: int) -> Plan:
-    ports = Ports()
+def plan(layout: Layout, binary: str, ports: Ports, *, replicas: int, targets: int) -> Plan:
     client, peer = f"http://{ports.address(ETCD)}", f"http://{ports.address(ETCD_PEER)}"
     addresses = [(ports.address(GRPC + number), ports.address(HTTP + number)) for number in range(replicas)]
     endpoints = ",".join(grpc for grpc, _ in addresses)

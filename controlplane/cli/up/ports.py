@@ -1,9 +1,15 @@
-"""Loopback ports: the fixed ones where they are free, so that addresses are the same every day; else some others."""
+"""Loopback ports: the fixed ones where they are free, so that addresses are the same every day; else some others.
+
+A port is looked at long before its server binds it, and is nobody's while that one is started again. So each is
+reserved by a name in the kernel (an abstract socket, which lives in the same network namespace as the port): two `up`
+never choose the same one, and what a killed `up` held is free at once.
+"""
 
 from __future__ import annotations
 
 import random
 import socket
+from types import TracebackType
 
 from controlplane.model.errors import Unavailable
 
@@ -14,19 +20,32 @@ _OTHERS = range(20_000, 32_000)
 
 
 class Ports:
-    """Hands out each port once."""
+    """Hands out each port once, and keeps it from others until it is closed."""
 
     def __init__(self) -> None:
-        self._taken: set[int] = set()
+        self._reserved: list[socket.socket] = []
+
+    def __enter__(self) -> Ports:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for reservation in self._reserved:
+            reservation.close()
 
     def address(self, wanted: int) -> str:
         return f"{HOST}:{self._choose(wanted)}"
 
     def _choose(self, wanted: int) -> int:
         for port in (wanted, *random.sample(_OTHERS, 200)):
-            if port not in self._taken and is_free(port):
-                self._taken.add(port)
+            reservation = _reserve(port)
+            if reservation is None:
+                continue
+            if is_free(port):
+                self._reserved.append(reservation)
                 return port
+            reservation.close()
         raise Unavailable("no free loopback port found")
 
 
@@ -39,3 +58,14 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def _reserve(port: int) -> socket.socket | None:
+    """None when another has reserved it."""
+    reservation = socket.socket(socket.AF_UNIX)
+    try:
+        reservation.bind(f"\0controlplane/port/{port}")
+    except OSError:
+        reservation.close()
+        return None
+    return reservation

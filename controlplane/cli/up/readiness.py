@@ -1,7 +1,8 @@
 """A process of its own that asks until an embedded control plane is ready, because the supervisor must not use gRPC.
 
-Ready: every replica serves (gRPC health and /readyz), one leads, every target is Ready. Says what it still waits for,
-a line for each change, and ends with 0 when all is well. Nothing ends it but that and a signal.
+Ready: every replica serves (gRPC health and /readyz) and is the process that was started here, one leads, every target
+is Ready. Says what it still waits for, a line for each change, and ends with 0 when all is well. Nothing ends it but
+that and a signal.
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ async def _missing(client: Client, up: dict[str, Any]) -> str:
     if silent:
         return f"{', '.join(silent)} to serve"
     try:
-        if not (await client.cluster.leader()).id:
+        status = await client.cluster.status()
+        strangers = others(up, {replica.id: replica.pid for replica in status.replicas})
+        if strangers:
+            return f"{', '.join(strangers)} to take part: another process answers, or it has only just begun"
+        if not status.leader.id:
             return "a leader"
         page = await client.targets.page(common_pb2.ListRequest())
     except ControlPlaneError as error:
@@ -54,6 +59,11 @@ async def _missing(client: Client, up: dict[str, Any]) -> str:
     ready = {target.name for target in page.items if target.status.phase == "Ready"}
     missing = [joblet["target"] for joblet in up["joblets"] if joblet["target"] not in ready]
     return f"{', '.join(missing)} to be Ready" if missing else ""
+
+
+def others(up: dict[str, Any], pids: dict[str, int]) -> list[str]:
+    """The replicas that, by what the control plane says of itself, are not the processes that were started here."""
+    return [replica["id"] for replica in up["replicas"] if pids.get(replica["id"]) != replica["pid"]]
 
 
 async def _serves(replica: dict[str, Any]) -> bool:

@@ -21,6 +21,7 @@ from controlplane.cli import etcd_binary
 from controlplane.cli.up import leftovers
 from controlplane.cli.up.layout import Layout
 from controlplane.cli.up.parts import PYTHON, plan
+from controlplane.cli.up.ports import Ports
 from controlplane.cli.up.supervisor import Supervisor
 from controlplane.cli.up.welcome import welcome
 from controlplane.model.errors import ControlPlaneError
@@ -91,13 +92,14 @@ def supervise(layout: Layout, size: Size, *, tell: Tell, when_ready: Tell) -> No
             tell("stopped what an earlier supervisor left running")
         layout.forget_processes()
         make_key_file(layout.secret_key, chance)
-        parts = plan(layout, binary.path, replicas=size.replicas, targets=size.targets)
+        with Ports() as ports:
+            parts = plan(layout, binary.path, ports, replicas=size.replicas, targets=size.targets)
 
-        async def run() -> None:
-            supervisor = Supervisor(layout, parts, clock=SystemClock(), tell=tell)
-            await supervisor.run(lambda: when_ready(welcome(layout, parts)))
+            async def run() -> None:
+                supervisor = Supervisor(layout, parts, clock=SystemClock(), tell=tell)
+                await supervisor.run(lambda: when_ready(welcome(layout, parts)))
 
-        asyncio.run(run())
+            asyncio.run(run())
     finally:
         os.close(lock)
 
