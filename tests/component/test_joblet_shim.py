@@ -184,7 +184,7 @@ def test_what_holds_nothing_needs_no_confirmation(one: Shim) -> None:
 
 
 def test_an_abandoned_attempt_is_not_begun(one: Shim) -> None:
-    lock = os.open(one.run / "lock", os.O_RDWR | os.O_CREAT)
+    lock = os.open(one.run / "spec.json", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     one.start("touch", "../ran")
     (one.run / "abandoned").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,20 @@ def test_an_attempt_can_be_begun_only_once(run: RunDir) -> None:
 def test_the_lock_is_free_or_held(run: RunDir) -> None:
     assert run.try_lock() is not None
     assert run.try_lock() is None
+    assert run.spec() == SPEC
+
+
+def test_a_shim_of_an_older_version_holds_its_own_lock(run: RunDir) -> None:
+    with (run.path / "lock").open("w") as older:
+        fcntl.flock(older, fcntl.LOCK_EX)
+        assert run.try_lock() is None
+    assert run.try_lock() is not None
+
+
+def test_a_folder_in_which_nothing_was_prepared_can_be_locked(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    assert run.try_lock() is not None
+    assert run.spec() is None
 
 
 @pytest.mark.parametrize(

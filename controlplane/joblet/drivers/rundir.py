@@ -1,7 +1,7 @@
 """The folder of one attempt: DIR/runs/<order>.<job>.<index>.<attempt>. Making it is the start's "already exists".
 
-spec.json   who and what, written by the joblet before the shim is spawned
-lock        held by the shim while it lives; who finds it free knows that no shim lives
+spec.json   who and what, written by the joblet before the shim is spawned. The shim holds a lock on it while it lives:
+            who finds that free knows that no shim lives
 shim.json   the shim's own evidence that it began
 abandoned   no shim may begin here any more
 stop.json   the joblet's wish to stop, and why
@@ -111,8 +111,10 @@ class RunDir:
         (self.path / "abandoned").touch()
 
     def try_lock(self) -> int | None:
-        """A descriptor that holds the lock, or None while a shim holds it."""
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """A descriptor that holds the lock, or None while a shim holds it. Older versions had a file `lock` for it."""
+        older = self.path / "lock"
+        file = older if older.exists() else self.path / "spec.json"
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

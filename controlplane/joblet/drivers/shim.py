@@ -5,11 +5,12 @@ one joblet: it forks a shim for each request and ends when the joblet is gone. A
 session, what to run marshalled on stdin, and says a line on stdout when the command runs; its folder takes the place of
 ROOM in the command line (with a folder instead of ROOM it is a shim from its beginning). It writes "started" to the
 records before the command and "ended" when nothing of it is left, then `end.json` by rename. It holds a lock on its
-folder's `lock` while it lives; where the joblet found that lock free and left `abandoned`, it does nothing.
+folder's `spec.json` while it lives; where the joblet found that lock free and left `abandoned`, it does nothing.
 
 Standard library only, and little of it: every shim carries these imports, and a joblet that starts waits for them. That
 is why there is `_signal` (signal needs enum), marshal and hand-written JSON; all that it writes is numbers and words of
-its own, and text that the joblet has encoded before.
+its own, and text that the joblet has encoded before. What a shim would import later is imported here, once. It makes no
+file that it can do without: making files costs more than all else it does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import marshal
 import os
 import sys
 import time
+import warnings  # noqa: F401 (os.execvpe would import it in each shim)
 
 TERM_SECONDS = 5.0
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
@@ -33,6 +35,7 @@ if TYPE_CHECKING:  # typing itself is too slow to import here
 _IGNORED = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGHUP)
 _SIGNALS = {_signal.SIGTERM, _signal.SIGCHLD}
 _INT = 4
+_DASH = ord("-")
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
@@ -149,16 +152,19 @@ def bury(_number: int, _frame: object) -> None:
 
 def main() -> None:
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _SIGNALS)
-    if set(sys.argv[2]) == {"-"}:
+    room = sys.argv[2].encode()
+    name_at = find_argument(room) if set(room) == {_DASH} else None
+    if name_at is not None:
         serve()
     with open(0, "rb", closefd=False) as file:
         run = Run(sys.argv[3], file.read())
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    if sys.argv[2] != run.folder:
-        take_name(run, sys.argv[2].encode())
-    lock = os.open(run.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    if name_at is not None:
+        # From now on the command line is that of the attempt: who looks for it finds it by its folder.
+        ctypes.memmove(name_at, os.fsencode(run.folder).ljust(len(room), b"\0")[: len(room)], len(room))
+    lock = os.open(run.path("spec.json"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     if os.path.exists(run.path("abandoned")):
         return
@@ -176,16 +182,12 @@ def main() -> None:
     end(run, how, status)
 
 
-def take_name(run: Run, before: bytes) -> None:
-    """From now on the command line and the log are those of the attempt: who looks for it finds it by its folder."""
+def find_argument(text: bytes) -> int:
+    """Where in memory the argument stands; a fork has it at the same place."""
     with open("/proc/self/stat", "rb") as file:
         start = int(file.read().rpartition(b")")[2].split()[45])
     with open("/proc/self/cmdline", "rb") as file:
-        at = file.read().index(b"\0" + before + b"\0") + 1
-    ctypes.memmove(start + at, os.fsencode(run.folder).ljust(len(before), b"\0")[: len(before)], len(before))
-    log = os.open(run.path("shim.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 2)
-    os.close(log)
+        return start + file.read().index(b"\0" + text + b"\0") + 1
 
 
 def start_ticks() -> int:
@@ -286,11 +288,11 @@ def stop_at_once(run: Run) -> bool:
 def unconfirmed(run: Run, now: float) -> bool:
     """Reads how long the joblet's session is confirmed. A gap in the confirmations ends a holder, however short."""
     try:
-        with open(run.data + "/confirmed", encoding="ascii") as file:
+        with open(run.data + "/confirmed", "rb") as file:
             until, since, boot = file.read().split()
     except (OSError, ValueError):
         return True
-    if boot != run.boot or float(since) > run.until:
+    if boot != run.boot.encode() or float(since) > run.until:
         return True
     run.until = float(until)
     return now >= run.until
@@ -340,7 +342,7 @@ def clear_descendants(run: Run) -> None:
 def children() -> list[int]:
     me = os.getpid()
     try:
-        with open(f"/proc/self/task/{me}/children", encoding="ascii") as file:
+        with open(f"/proc/self/task/{me}/children", "rb") as file:
             return [int(pid) for pid in file.read().split()]
     except FileNotFoundError:
         return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and parent_of(pid) == me]

@@ -132,6 +132,7 @@ class Spawner:
 
     def _start(self, link: int) -> int:
         room = "-" * (len(os.fsencode(self._data)) + _ROOM)
+        log = os.path.join(self._data, "shim.log")
         return os.posix_spawn(
             sys.executable,
             # The source is named for those who look at processes; the shim itself does not need it.
@@ -140,7 +141,7 @@ class Spawner:
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, link, 0),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
             ],
             setsid=True,
             # Blocked from its first moment, so that a stop is never lost while a shim begins.
