@@ -155,9 +155,18 @@ def test_the_time_limit_is_its_own(one: Shim) -> None:
     assert one.end()["how"] == "timed_out"
 
 
-def test_a_holder_without_any_confirmation_is_killed(one: Shim) -> None:
-    one.start("sh", "-c", FOREVER, holder=True)
+def test_a_holder_whose_confirmation_runs_out_is_killed(one: Shim) -> None:
+    one.start("sh", "-c", FOREVER, holder=True, until=time.monotonic() + 1)
     assert one.end()["how"] == "lost"
+    assert one.events() == ["started", "ended"]
+
+
+def test_a_holder_without_any_confirmation_is_not_begun(one: Shim) -> None:
+    """Its joblet was stopped before it asked for this, and what it holds may be another's by now."""
+    one.start("touch", "../ran", holder=True)
+    assert one.end()["how"] == "lost"
+    assert not (one.run / "ran").exists()
+    assert not (one.data / "records.jsonl").exists()
 
 
 def test_a_holder_lives_as_long_as_it_is_confirmed(one: Shim) -> None:

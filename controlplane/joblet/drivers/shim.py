@@ -171,6 +171,10 @@ def main() -> None:
     _prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     run.started = stamp()
     run.write("shim.json", encode(pid=os.getpid(), ticks=start_ticks(), boot=run.boot, started=run.started))
+    if overdue(run, time.monotonic()):
+        # A joblet that was stopped meanwhile and goes on where it was: what it held may be another's by now.
+        run.write("end.json", encode(how="lost", finished=stamp()))
+        return
     run.append("started")
     error = start(run)
     if error:
@@ -255,7 +259,7 @@ def watch(run: Run) -> tuple[str, int]:
         if status is not None:
             return how, status
         now = time.monotonic()
-        if run.holder and now >= run.until and how != "lost" and unconfirmed(run, now):
+        if how != "lost" and overdue(run, now):
             how, kill_at = "lost", now
         if limit is not None and now >= limit and how == "exited":
             how, kill_at = "timed_out", terminate(run, now)
@@ -283,6 +287,11 @@ def stop_at_once(run: Run) -> bool:
             return b'"at_once":true' in file.read()
     except FileNotFoundError:
         return False
+
+
+def overdue(run: Run, now: float) -> bool:
+    """Whether a holder may not run any more, since nobody confirms its joblet's session."""
+    return run.holder and now >= run.until and unconfirmed(run, now)
 
 
 def unconfirmed(run: Run, now: float) -> bool:
