@@ -75,6 +75,7 @@ def joblet(
     region: Annotated[str, typer.Option(help="Of a target that is made.")] = "",
     labels: Annotated[str, typer.Option(metavar="zone=a,disk=ssd", help="Of a target that is made.")] = "",
     resizable: Annotated[bool, typer.Option("--resizable", help="A target that is made is as large as I say.")] = False,
+    nice: Annotated[int, typer.Option(metavar="N", help="How far commands step back for all else here, 0 to 19.")] = 0,
     kubeconfig: Annotated[Path | None, _of_kubernetes(metavar="FILE", help="The cluster; none inside of one.")] = None,
     namespace: Annotated[str, _of_kubernetes(metavar="NS", help="Where the pods go.")] = "",
     pull_secrets: Annotated[str, _of_kubernetes(metavar="A,B", help="For the images of all pods.")] = "",
@@ -115,6 +116,7 @@ def joblet(
             away=quantity.parse_duration(away, "away"),
         ),
         hosted=hosted,
+        nice=nice,
         failpoints=os.environ.get("CONTROLPLANE_FAILPOINTS", ""),
     )
     logs.to_stderr()

@@ -122,7 +122,7 @@ async def _drivers(
     if settings.driver == "process":
         folder, records = _folder(settings, clock, stack)
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        process = ProcessDriver(folder, records, inherited, clock=clock)
+        process = ProcessDriver(folder, records, inherited, clock=clock, nice=settings.nice)
         stack.callback(process.close)
         process.adopt()
         yield settings.target, process, folder

@@ -13,6 +13,7 @@ from controlplane.model.quantity import Number
 
 DRIVERS = ("process", "simulated", "kubernetes")
 SECURITY = ("restricted", "baseline")
+MOST_NICE = 19
 # A create may reach the API as late as its time-out and act as long again; names stay taken well beyond that.
 TIMEOUTS_A_TOMBSTONE = 4
 _NAME = re.compile(r"[a-z0-9.-]{1,63}")
@@ -61,7 +62,8 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     `region` and `labels` are what a target gets that the joblet creates. A `resizable` one has no capacity of its own:
     its size is what its joblet reports, which may be another after a restart. A `hosted` one is started by a replica,
-    which tells it who it is, and ends with it; it creates no target.
+    which tells it who it is, and ends with it; it creates no target. `nice` is how far the commands of a process target
+    step back behind all else on their machine.
     """
 
     target: str
@@ -79,6 +81,7 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     resizable: bool = False
     cluster: ClusterSettings = ClusterSettings()
     hosted: bool = False
+    nice: int = 0
     failpoints: str = ""
 
     def __post_init__(self) -> None:
@@ -110,6 +113,10 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise Invalid("count", f"must be 1 for the {self.driver} driver: one joblet for one target")
         if self.driver != "simulated" and not self.data_dir:
             raise Invalid("data_dir", f"must be given for the {self.driver} driver: its work outlives the joblet")
+        if not 0 <= self.nice <= MOST_NICE:
+            raise Invalid("nice", f"must be 0 to {MOST_NICE}, not {self.nice}")
+        if self.driver != "process" and self.nice:
+            raise Invalid("nice", f"is for commands of the process driver, not for {self.driver}")
         if self.driver != "kubernetes" and self.cluster != ClusterSettings():
             raise Invalid("kubeconfig", f"and all about a cluster is for the kubernetes driver, not for {self.driver}")
 

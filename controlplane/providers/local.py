@@ -25,6 +25,8 @@ from controlplane.model.scalepolicy import Made
 
 _JOBLET = (sys.executable, "-P", "-m", "controlplane.cli.controlplane", "joblet")
 _FILE = "provider.json"
+# Commands on the host of the replicas must not take the processor from them.
+NICE = "10"
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -132,6 +134,7 @@ def command_of(made: Made, home: Path, endpoints: str) -> tuple[str, ...]:
         "labels": _listed(template.labels),
         "region": template.region,
         "data-dir": str(home),
+        "nice": NICE if template.driver == "process" else "",
     }
     given = (part for name, value in options.items() if value for part in (f"--{name}", value))
     return (*_JOBLET, "--resizable", *given)

@@ -37,6 +37,7 @@ class Shim:
             "record": '"order":"O"',
             "time_limit": None,
             "holder": False,
+            "nice": 0,
             "boot": "boot-1",
             "until": 0.0,
             **more,
@@ -227,3 +228,15 @@ def test_the_command_has_the_usual_signals_whoever_ignored_some(one: Shim) -> No
     one.end()
     masks = [int(line.split()[1], 16) for line in (one.run / "stdout").read_text().splitlines()]
     assert masks == [0, 0]
+
+
+@pytest.mark.parametrize("holder", [False, True])
+def test_commands_step_back_but_not_what_has_to_kill_in_time(one: Shim, holder: bool) -> None:
+    until = time.monotonic() + 60
+    one.start("sh", "-c", "ps -o ni= -p $$; exec sleep 1000", holder=holder, nice=7, until=until)
+    one.until_running()
+    assert int(one.until_said()) == 7
+    assert one.process is not None
+    assert os.getpriority(os.PRIO_PROCESS, one.process.pid) == (0 if holder else 7)
+    one.process.send_signal(signal.SIGTERM)
+    assert one.end()["how"] == "stopped"

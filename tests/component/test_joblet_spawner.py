@@ -36,7 +36,7 @@ class Stage:
         (run / "work").mkdir(parents=True)
         told: dict[str, Any] = {
             "command": list(command), "environment": {**ENVIRONMENT, **environment}, "record": '"order":"x"',
-            "time_limit": None, "holder": False, "boot": "b", "until": 0.0,
+            "time_limit": None, "holder": False, "nice": 0, "boot": "b", "until": 0.0,
         }  # fmt: skip
         return self.spawner.spawn(run, told, self.born.append)
 

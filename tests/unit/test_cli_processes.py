@@ -106,7 +106,7 @@ def run_shim(data: Path, run: Path, *command: str) -> processes.Process:
     (run / "work").mkdir(parents=True)
     told = {
         "command": list(command), "environment": {"PATH": "/usr/bin:/bin"}, "record": '"order":"x"',
-        "time_limit": None, "holder": False, "boot": "b", "until": 0.0,
+        "time_limit": None, "holder": False, "nice": 0, "boot": "b", "until": 0.0,
     }  # fmt: skip
     nurseries: list[int] = []
     born: list[int | None] = []

@@ -8,6 +8,7 @@ from typing import Any
 
 from controlplane.cli.up.layout import Layout
 from controlplane.cli.up.ports import ETCD, ETCD_PEER, GRPC, HTTP, Ports
+from controlplane.providers.local import NICE
 
 MEMBER = "embedded"
 QUOTA_BYTES = 8 * 2**30
@@ -94,5 +95,5 @@ def _replica(name: str, etcd: str, grpc: str, http: str, made: tuple[str, ...]) 
 
 def _joblet(layout: Layout, number: int, endpoints: str) -> Part:
     name = f"local-{number}"
-    argv = (*_COMMAND, "joblet", "--target", name, "--endpoints", endpoints, "--driver", "process")
+    argv = (*_COMMAND, "joblet", "--target", name, "--endpoints", endpoints, "--driver", "process", "--nice", NICE)
     return Part(name, "joblet", (*argv, "--capacity", CAPACITY, "--data-dir", str(layout.joblets / name)))

@@ -60,8 +60,11 @@ class Attempt:
 class ProcessDriver:
     stops_apart = True
 
-    def __init__(self, home: Folder, records: Records, environment: Mapping[str, str], *, clock: Clock) -> None:
+    def __init__(
+        self, home: Folder, records: Records, environment: Mapping[str, str], *, clock: Clock, nice: int = 0
+    ) -> None:
         self._home = home
+        self._nice = nice
         self._records = records
         self._environment = dict(environment)
         self._clock = clock
@@ -203,6 +206,7 @@ class ProcessDriver:
             "record": inside(attempt.subject),
             "time_limit": spec.time_limit,
             "holder": bool(attempt.subject.holds),
+            "nice": self._nice,
             "boot": self._home.boot,
             "until": self._home.until,
         }
