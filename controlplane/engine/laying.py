@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from controlplane.engine.floor import Rows
+from controlplane.engine.floor import Rows, Vector
 from controlplane.engine.room import Counts, Room
 from controlplane.engine.scoring import ranking
 from controlplane.engine.signature import Signature
@@ -89,16 +89,27 @@ def _lay(room: Room, signature: Signature, rows: Rows, fits: Counts, most: int) 
     share = most
     if room.world.settings.placement != "pack":
         # Who is worse by more than an empty target can make up for gets nothing while better ones have room.
-        best = (ranks > ranks.max() - float(room.world.settings.weights.room)) | (ranks == ranks.max())
+        top, reach = ranks.max(), float(room.world.settings.weights.room)
+        best = ranks > top - reach if reach else ranks == top
         if not best.all():
             rows, fits, ranks = rows[best], fits[best], ranks[best]
         share = -(-most // len(rows))
         if signature.pack > 1:
             # Whole fulfilments, as far as there is room.
             share = -(-share // signature.pack) * signature.pack
+    if share == 1 and most < len(rows):
+        order = _best(ranks, most)
+        return rows[order], np.ones(most, dtype=np.int64)
     order = (-ranks).argsort(kind="stable")
     each = np.minimum(fits[order], share)
     before = each.cumsum() - each
     taken = np.minimum(np.maximum(most - before, 0), each)
     chosen = taken.nonzero()[0]
     return rows[order[chosen]], taken[chosen]
+
+
+def _best(ranks: Vector, most: int) -> Rows:
+    """Where so many highest ranks are, the highest first, of equals the first: the front of a stable sort of all."""
+    least = np.partition(ranks, len(ranks) - most)[len(ranks) - most]
+    above = (ranks >= least).nonzero()[0]
+    return np.asarray(above[(-ranks[above]).argsort(kind="stable")[:most]])

@@ -33,6 +33,8 @@ class Room:
         targets = world.targets
         names = sorted({name for row in targets for name in row.capacity})
         self.capacity = {name: _vector(row.capacity.get(name, 0) for row in targets) for name in names}
+        # What a load is a part of; where there is nothing of a quantity, nothing of it is ever used.
+        self._whole = {name: np.where(most > 0, most, np.inf) for name, most in self.capacity.items()}
         self.free = {name: _vector(row.free.get(name, 0) for row in targets) for name in names}
         slots = (_UNLIMITED if row.slots is None else row.slots for row in targets)
         self.slots = np.fromiter(slots, dtype=np.int64, count=len(targets))
@@ -140,8 +142,10 @@ class Room:
     def open_rows(self, signature: Signature) -> tuple[Rows, Counts]:
         """The targets that take at least one such task now, and how many each."""
         rows = self.unkept(signature, self.willing(signature))
-        slots = self.at(self.slots, rows)
-        fits = np.minimum(self._fits(signature, rows), slots if signature.pack == 1 else slots * signature.pack)
+        fits = self._fits(signature, rows)
+        if self.slotted:
+            slots = self.at(self.slots, rows)
+            fits = np.minimum(fits, slots if signature.pack == 1 else slots * signature.pack)
         if signature.single or self.neighbours.repels_itself(signature.kind):
             fits = np.minimum(fits, 1)
         able = fits > 0
@@ -286,8 +290,7 @@ class Room:
         for name, amount in signature.needs:
             left = self.free[name][rows] - amount * counts
             self.free[name][rows] = left
-            capacity = self.capacity[name][rows]
-            np.maximum(load, 1.0 - left / np.where(capacity > 0, capacity, np.inf), out=load)
+            np.maximum(load, 1.0 - left / self._whole[name][rows], out=load)
         self.load[rows] = load
         self.slots[rows] -= counts if signature.pack == 1 else -(-counts // signature.pack)
         self._note(signature, rows, counts)
