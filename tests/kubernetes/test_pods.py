@@ -7,13 +7,14 @@ from pathlib import Path
 from controlplane.joblet.drivers.kubernetes.access import connect
 from controlplane.joblet.drivers.kubernetes.pod import Place, files_of, pod_of, refs_of
 from controlplane.model import manifest
-from controlplane.model.fulfilment import Fulfilment, TaskRef, TaskSpec
+from controlplane.model.fulfilment import Fulfilment, Observed, TaskRef, TaskSpec
 from controlplane.model.job import Constraint, Constraints, Toleration
+from controlplane.store import codec
 from controlplane.wire import convert
 from controlplane.wire.v1 import orders_pb2
 from tests.kubernetes.kubelet import Cluster, Kubelet, recorded
 from tests.kubernetes.server import KubeServer
-from tests.kubernetes.stage import ALONE, add_cluster, ends, kept, until_final, until_ready
+from tests.kubernetes.stage import ALONE, add_cluster, begun, ends, kept, until_final, until_ready
 from tests.robustness.world import World, a_world
 
 SPEC = TaskSpec(
@@ -82,6 +83,43 @@ async def submit_packed(world: World, count: int) -> str:
     packet = {"jobs": [{"job": job, "count": count}], "pack": count}
     read = manifest.read({"kind": "Order", "id": world.client.mint.make(), "packet": packet})
     return (await world.client.orders.submit(convert.to_wire(read, orders_pb2.Order))).item.id
+
+
+async def test_the_percent_of_running_tasks_is_what_their_pods_annotations_say(
+    tmp_path: Path, kube: KubeServer, cluster: Cluster
+) -> None:
+    await cluster.add_namespace("progress")
+    await cluster.add_node("node-1")
+    kubelet = Kubelet(cluster, "node-1", "progress")
+    async with a_world(tmp_path, ALONE) as world, recorded(cluster, "progress") as history:
+        add_cluster(world, "kube-1", kube.kubeconfig, namespace="progress")
+        await until_ready(world, "kube-1")
+        order = await submit_packed(world, 3)
+        await history.until(lambda seen: len(seen.made) == 1)
+        pod = history.newest[history.made[0][1]]
+        await kubelet.run(pod)
+        said = {"controlplane/progress.task-0": "25", "controlplane/progress.task-1": "80", "other/progress": "3"}
+        await cluster.ask(
+            "PATCH",
+            f"/api/v1/namespaces/progress/pods/{pod['metadata']['name']}",
+            {"metadata": {"annotations": said}},
+        )
+        await world.witness.until(lambda: percents(world, "kube-1") == [25, 80, None], "the joblet has told of it")
+        shown = await world.client.orders.get(order)
+        assert [(task.phase, task.percent) for task in shown.tasks] == [
+            ("Running", 25),
+            ("Running", 80),
+            ("Running", 0),
+        ]
+        await kubelet.finish(pod)
+        assert await until_final(world, order) == ["Succeeded"]
+
+
+def percents(world: World, target: str) -> list[int | None]:
+    """Of the only fulfilment that the target runs, as its joblet reported them."""
+    [key] = begun(world, target)
+    tasks = codec.decode(world.witness.values[key].value, Observed).tasks
+    return [task.percent for task in sorted(tasks, key=lambda task: task.index)]
 
 
 async def test_of_several_tasks_in_a_pod_the_one_that_fails_is_tried_again_in_a_pod_of_its_own(
