@@ -233,7 +233,7 @@ def test_the_command_has_the_usual_signals_whoever_ignored_some(one: Shim) -> No
 @pytest.mark.parametrize("holder", [False, True])
 def test_commands_step_back_but_not_what_has_to_kill_in_time(one: Shim, holder: bool) -> None:
     until = time.monotonic() + 60
-    one.start("sh", "-c", "ps -o ni= -p $$; exec sleep 1000", holder=holder, nice=7, until=until)
+    one.start("sh", "-c", "cut -d' ' -f19 /proc/self/stat; exec sleep 1000", holder=holder, nice=7, until=until)
     one.until_running()
     assert int(one.until_said()) == 7
     assert one.process is not None
