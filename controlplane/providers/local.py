@@ -69,7 +69,8 @@ class LocalProvider:
                 raise StaleAttempt(f"{made.target} was changed by a later request than {made.request}")
             process = running(home, record)
             command = command_of(made, home, self._endpoints)
-            if process is not None and tuple(processes.arguments_of(process.pid)) != command:
+            # One that was started a moment ago may show no command line yet; the next request looks again.
+            if process is not None and tuple(processes.arguments_of(process.pid)) not in ((), command):
                 processes.stop([process])
                 process = None
             process = process or self._start(command, home)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +33,11 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def started(folder: Path) -> list[list[str]]:
-    """The command lines of all joblets of the folder."""
+    """The command lines of all joblets of the folder. One that was started a moment ago may have none yet."""
+    give_up = time.monotonic() + 20
+    while any(process.is_alive() and not processes.arguments_of(process.pid) for process in made_here(folder).values()):
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
     found = map(processes.arguments_of, processes.pids())
     return [arguments for arguments in found if str(folder / "farm-1") in arguments and "joblet" in arguments]
 
