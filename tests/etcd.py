@@ -10,13 +10,19 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+
+from controlplane.cli.up.ports import is_free, reserve
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 60.0
 _LOWEST_PORT = 10_000
+# More than any test uses at a time, fewer than a process may have open.
+_MOST_RESERVED = 200
+_reserved: deque[socket.socket] = deque()
 _chance = random.SystemRandom()
 
 
@@ -106,22 +112,27 @@ class Etcd:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different.
+    """Ports that are free, all different, and reserved: tests that run beside this one, and `up`, choose others.
 
     Below those that the system gives to connections that name none: one of these would now and then take the port of a
     part that is being started again.
     """
     given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = range(_LOWEST_PORT, max(given, 2 * _LOWEST_PORT))
-    sockets: list[socket.socket] = []
-    try:
-        while len(sockets) < count:
-            with suppress(OSError):
-                sockets.append(socket.create_server(("127.0.0.1", _chance.choice(ports))))
-        return [int(opened.getsockname()[1]) for opened in sockets]
-    finally:
-        for opened in sockets:
-            opened.close()
+    found: list[int] = []
+    while len(found) < count:
+        port = _chance.choice(ports)
+        reservation = reserve(port)
+        if reservation is None:
+            continue
+        if is_free(port):
+            found.append(port)
+            _reserved.append(reservation)
+        else:
+            reservation.close()
+    while len(_reserved) > _MOST_RESERVED:
+        _reserved.popleft().close()
+    return found
 
 
 @contextmanager

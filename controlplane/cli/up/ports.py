@@ -39,7 +39,7 @@ class Ports:
 
     def _choose(self, wanted: int) -> int:
         for port in (wanted, *random.sample(_OTHERS, 200)):
-            reservation = _reserve(port)
+            reservation = reserve(port)
             if reservation is None:
                 continue
             if is_free(port):
@@ -60,7 +60,7 @@ def is_free(port: int) -> bool:
         return True
 
 
-def _reserve(port: int) -> socket.socket | None:
+def reserve(port: int) -> socket.socket | None:
     """None when another has reserved it."""
     reservation = socket.socket(socket.AF_UNIX)
     try:
