@@ -194,4 +194,7 @@ def _below(refusal: Refused, path: str) -> Refused:
     field = f"{path}.{refusal.field}" if refusal.field else path
     if isinstance(refusal, Invalid):
         return Invalid(field, refusal.rule)
-    return type(refusal)(f"{path}.{refusal}", field=field)
+    moved = type(refusal)(f"{path}.{refusal}", field=field)
+    if isinstance(moved, LimitExceeded) and isinstance(refusal, LimitExceeded):
+        moved.retry_after_seconds = refusal.retry_after_seconds
+    return moved

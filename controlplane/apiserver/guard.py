@@ -74,7 +74,10 @@ async def refuse(context: Context, error: ControlPlaneError) -> NoReturn:
     message, field = str(error), getattr(error, "field", "")
     if len(message) > _MAX_WORDS or len(field) > _MAX_FIELD:
         message, field = message[:_MAX_WORDS], field[:_MAX_FIELD]
+        retry_after_seconds = getattr(error, "retry_after_seconds", None)
         error = errors.rebuild(type(error).__name__, message, field)
+        if isinstance(error, LimitExceeded):
+            error.retry_after_seconds = retry_after_seconds
     await context.abort(errors.code_of(error), message, errors.trailing_metadata(error))
 
 

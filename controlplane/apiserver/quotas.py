@@ -1,4 +1,4 @@
-"""How many orders an owner may have under way, as this replica sees it.
+"""How many orders may wait or be under way, of one owner and of all together, as this replica sees it.
 
 What this replica has let in counts from that moment on, not only when its cache has heard of it, so that a burst of
 submits through one replica ends exactly at the limit. Two replicas may each let one more in at the same moment.
@@ -8,22 +8,33 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Delta
 from controlplane.cache.settings import settings_of
 from controlplane.model.errors import LimitExceeded
 from controlplane.model.order import Order
-from controlplane.model.settings import EVERYONE
+from controlplane.model.settings import EVERYONE, Settings
+
+# When a client that met too many waiting orders should come again: long enough for some hundred orders to be placed.
+RETRY_AFTER_SECONDS = 5.0
+
+
+class Place(NamedTuple):
+    """What an order that was let in takes up until the ledgers know of it."""
+
+    owner: str
+    tasks: int
 
 
 class Quotas:
     def __init__(self, ledgers: Ledgers) -> None:
         self._ledgers = ledgers
-        # Orders that were let in and that the ledgers do not know yet: whose they are, and how many each owner has.
-        self._coming: dict[str, str] = {}
+        # Orders that were let in and that the ledgers do not know yet; how many each owner has; all their tasks.
+        self._coming: dict[str, Place] = {}
         self._count: Counter[str] = Counter()
+        self._tasks = 0
         self._answered: deque[tuple[int, str]] = deque()
         # After the ledgers themselves, so that no order is counted nowhere.
         ledgers.cache.subscribe(self._hear)
@@ -32,19 +43,34 @@ class Quotas:
         return Entrance(self)
 
     def enter(self, order: Order) -> bool:
-        """Takes a place for the order, or needs none; LimitExceeded when its owner has no place left."""
-        quotas = settings_of(self._ledgers.cache.snapshot).quotas
-        quota = quotas.get(order.owner) or quotas.get(EVERYONE)
-        if quota is None or quota.orders is None or order.id in self._coming or order.id in self._ledgers.orders:
+        """Takes a place for the order, or needs none; LimitExceeded when there is no place left."""
+        if order.id in self._coming or order.id in self._ledgers.orders:
             return False
         self._sweep()
-        there = self._ledgers.open_orders[order.owner] + self._count[order.owner]
-        if there >= quota.orders:
-            message = f"owner: {order.owner!r} has {there} orders under way and may have {quota.orders}"
-            raise LimitExceeded(message, field="owner")
-        self._coming[order.id] = order.owner
+        settings = settings_of(self._ledgers.cache.snapshot)
+        self._check_owner(order.owner, settings)
+        self._check_waiting(settings)
+        self._coming[order.id] = Place(order.owner, order.tasks_total)
         self._count[order.owner] += 1
+        self._tasks += order.tasks_total
         return True
+
+    def _check_owner(self, owner: str, settings: Settings) -> None:
+        quota = settings.quotas.get(owner) or settings.quotas.get(EVERYONE)
+        if quota is None or quota.orders is None:
+            return
+        there = self._ledgers.open_orders[owner] + self._count[owner]
+        if there >= quota.orders:
+            message = f"owner: {owner!r} has {there} orders under way and may have {quota.orders}"
+            raise LimitExceeded(message, field="owner")
+
+    def _check_waiting(self, settings: Settings) -> None:
+        """However many owners there are, what waits for targets is bounded: it is memory and work of every replica."""
+        orders, tasks = self._ledgers.waiting_orders + len(self._coming), self._ledgers.waiting_tasks + self._tasks
+        if orders >= settings.max_waiting_orders:
+            raise _too_many(f"{orders} orders", f"max_waiting_orders is {settings.max_waiting_orders}")
+        if tasks >= settings.max_waiting_tasks:
+            raise _too_many(f"{tasks} tasks", f"max_waiting_tasks is {settings.max_waiting_tasks}")
 
     def stored(self, identity: str, revision: int) -> None:
         """The order is there. It keeps its place until the cache has reached that revision."""
@@ -52,12 +78,13 @@ class Quotas:
             self._answered.append((revision, identity))
 
     def leave(self, identity: str) -> None:
-        owner = self._coming.pop(identity, None)
-        if owner is None:
+        place = self._coming.pop(identity, None)
+        if place is None:
             return
-        self._count[owner] -= 1
-        if not self._count[owner]:
-            del self._count[owner]
+        self._tasks -= place.tasks
+        self._count[place.owner] -= 1
+        if not self._count[place.owner]:
+            del self._count[place.owner]
 
     def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
         if self._coming:
@@ -69,6 +96,11 @@ class Quotas:
         """Those that came and went unheard, as in a gap of the watch."""
         while self._answered and self._answered[0][0] <= self._ledgers.cache.revision:
             self.leave(self._answered.popleft()[1])
+
+
+def _too_many(waiting: str, rule: str) -> LimitExceeded:
+    message = f"{waiting} wait for targets, so no order is taken now: {rule}; try again in {RETRY_AFTER_SECONDS:.0f} s"
+    return LimitExceeded(message, retry_after_seconds=RETRY_AFTER_SECONDS)
 
 
 class Entrance:
@@ -86,7 +118,7 @@ class Entrance:
             self._quotas.leave(identity)
 
     def enter(self, order: Order) -> None:
-        """LimitExceeded when the order's owner has no place left."""
+        """LimitExceeded when there is no place left for the order."""
         if self._quotas.enter(order):
             self._inside.add(order.id)
 

@@ -92,6 +92,8 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
     answered: int = 0
     # The later run of the same template to which it gave way.
     replaced_by: str = ""
+    # How many of its tasks the replica's sum of waiting tasks holds.
+    counted: int = 0
 
     @classmethod
     def open(cls, order: Order, revision: int, resolved: Resolved) -> OrderLedger:
@@ -281,6 +283,10 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         for name in self.stuck:
             waiting -= self.jobs[name].pending()
         return waiting
+
+    def waiting(self) -> int:
+        """Tasks that wait for a placement which is still wanted: those of paused orders too, held ones not."""
+        return 0 if self.ending else self.pending()
 
     def wants_room(self) -> bool:
         """Whether the scheduler has anything to do for it, times apart."""

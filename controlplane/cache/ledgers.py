@@ -74,6 +74,9 @@ class Ledgers:
         self.owners = OwnerLedgers()
         # How many orders of each owner have a ledger: those that are not final.
         self.open_orders: Counter[str] = Counter()
+        # Orders of which at least one task waits to be placed, and all tasks that do.
+        self.waiting_orders = 0
+        self.waiting_tasks = 0
         self.poisoned: set[str] = set()
         self._resolved: dict[str, Resolved] = {}
         # What is placed for orders that have no ledger, as (target, fulfilment) by order.
@@ -117,6 +120,10 @@ class Ledgers:
             except Broken as error:
                 self.poisoned.add(self._name(delta))
                 log.error("a value in etcd cannot be read, stepping over it", key=self._name(delta), error=str(error))
+        for identity in touched.orders:
+            ledger = self.orders.get(identity)
+            if ledger is not None:
+                self._count_waiting(ledger, ledger.waiting())
         for listener in tuple(self._listeners):
             listener(touched)
 
@@ -240,7 +247,13 @@ class Ledgers:
         ledger = self.orders.pop(identity, None)
         if ledger is not None:
             self._count(ledger.order.owner, -1)
+            self._count_waiting(ledger, 0)
         return ledger
+
+    def _count_waiting(self, ledger: OrderLedger, waiting: int) -> None:
+        self.waiting_orders += bool(waiting) - bool(ledger.counted)
+        self.waiting_tasks += waiting - ledger.counted
+        ledger.counted = waiting
 
     def _count(self, owner: str, by: int) -> None:
         self.open_orders[owner] += by

@@ -6,7 +6,7 @@ ControlPlaneError
 │   ├── NotFound
 │   ├── AlreadyExists
 │   ├── Forbidden
-│   ├── LimitExceeded
+│   ├── LimitExceeded    too much or too large; with `retry_after_seconds`, try again then
 │   ├── IllegalTransition
 │   └── StaleAttempt     a report of an old attempt or session
 ├── Conflict             re-read, then retry
@@ -53,7 +53,11 @@ class Forbidden(Refused):
 
 
 class LimitExceeded(Refused):
-    pass
+    """A limit is reached. `retry_after_seconds` is there when waiting helps: that long, then the same request again."""
+
+    def __init__(self, message: str, *, field: str = "", retry_after_seconds: float | None = None) -> None:
+        super().__init__(message, field=field)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class IllegalTransition(Refused):

@@ -42,6 +42,7 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     happened. stats_interval: how often a busy target reports stats while there are few of them. target_suspect: how
     long after its joblet's session ended a target is called Suspect; it gets nothing new from the first moment.
     drain_timeout: how long what runs on a drained target may take, where the drain itself does not say.
+    max_waiting_orders, max_waiting_tasks: with so many waiting orders, or waiting tasks, no new order is taken.
     """
 
     default_requests: dict[str, Number] = field(default_factory=lambda: {"cpu": 1})
@@ -61,6 +62,8 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     stats_interval: Number = 5
     target_suspect: Number = 0
     drain_timeout: Number = 300
+    max_waiting_orders: int = 200_000
+    max_waiting_tasks: int = 2_000_000
 
 
 DEFAULT = Settings()

@@ -6,6 +6,8 @@ the very class that the server raised.
 
 from __future__ import annotations
 
+import math
+
 import grpc
 from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
@@ -14,6 +16,8 @@ from google.rpc import error_details_pb2, status_pb2
 from controlplane.model import errors
 
 DETAILS_KEY = "grpc-status-details-bin"
+# Whole seconds, as the HTTP header of that name has them.
+RETRY_KEY = "retry-after"
 _DOMAIN = "controlplane"
 
 CODES: dict[type[errors.ControlPlaneError], grpc.StatusCode] = {
@@ -42,7 +46,7 @@ def code_of(error: errors.ControlPlaneError) -> grpc.StatusCode:
     return grpc.StatusCode.INTERNAL
 
 
-def trailing_metadata(error: errors.ControlPlaneError) -> tuple[tuple[str, bytes], ...]:
+def trailing_metadata(error: errors.ControlPlaneError) -> tuple[tuple[str, str | bytes], ...]:
     field = getattr(error, "field", "")
     info = error_details_pb2.ErrorInfo(reason=type(error).__name__, domain=_DOMAIN, metadata={"field": field})
     details = [_packed(info)]
@@ -50,17 +54,22 @@ def trailing_metadata(error: errors.ControlPlaneError) -> tuple[tuple[str, bytes
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.rule)
         details.append(_packed(error_details_pb2.BadRequest(field_violations=[violation])))
     status = status_pb2.Status(code=code_of(error).value[0], message=str(error), details=details)
-    return ((DETAILS_KEY, status.SerializeToString()),)
+    trailing: tuple[tuple[str, str | bytes], ...] = ((DETAILS_KEY, status.SerializeToString()),)
+    if isinstance(error, errors.LimitExceeded) and error.retry_after_seconds is not None:
+        trailing += ((RETRY_KEY, str(math.ceil(error.retry_after_seconds))),)
+    return trailing
 
 
 def from_rpc(error: grpc.aio.AioRpcError) -> errors.ControlPlaneError:
     """The error that the server raised; what never came from our server becomes Unavailable or OutcomeUnknown."""
     message = error.details() or error.code().name
-    for key, value in error.trailing_metadata() or ():
-        if key == DETAILS_KEY and isinstance(value, bytes):
-            found = _named(value, message)
-            if found is not None:
-                return found
+    trailing = dict(error.trailing_metadata() or ())
+    details = trailing.get(DETAILS_KEY)
+    raised = _named(details, message) if isinstance(details, bytes) else None
+    if raised is not None:
+        if isinstance(raised, errors.LimitExceeded):
+            raised.retry_after_seconds = _seconds(trailing.get(RETRY_KEY))
+        return raised
     if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED):
         return errors.Unavailable(message)
     if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -88,6 +97,11 @@ def _named(details: bytes, message: str) -> errors.ControlPlaneError | None:
         if detail.Unpack(info) and info.domain == _DOMAIN:
             return rebuild(info.reason, message, info.metadata.get("field", ""))
     return None
+
+
+def _seconds(text: object) -> float | None:
+    """What a retry-after says; None for anything but a plain number of seconds."""
+    return float(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _packed(message: error_details_pb2.ErrorInfo | error_details_pb2.BadRequest) -> any_pb2.Any:

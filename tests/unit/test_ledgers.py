@@ -130,7 +130,15 @@ def shape(ledgers: Ledgers) -> dict[str, Any]:
         "owners": ledgers.owners.frozen(),
         "poisoned": set(ledgers.poisoned),
         "open_orders": dict(ledgers.open_orders),
+        "waiting": _waiting(ledgers),
     }
+
+
+def _waiting(ledgers: Ledgers) -> tuple[int, int]:
+    """The running sums, which are those over all orders."""
+    each = [0 if ledger.ending else ledger.pending() for ledger in ledgers.orders.values()]
+    assert (ledgers.waiting_orders, ledgers.waiting_tasks) == (sum(map(bool, each)), sum(each))
+    return ledgers.waiting_orders, ledgers.waiting_tasks
 
 
 def _shape_of(ledger: OrderLedger) -> dict[str, Any]:
@@ -218,6 +226,21 @@ def test_open_orders_are_counted_by_owner_until_they_are_final_or_gone() -> None
     told.write({keys.order(orders[2].id): None})
     assert told.ledgers.open_orders == {"ada": 1}
     assert told.rebuilt().open_orders == {"ada": 1}
+
+
+def test_tasks_wait_until_they_are_placed_or_nobody_wants_them_any_more() -> None:
+    told = Told()
+    first, second = an_order().of(3).jobs(cpu=1).build(), an_order().of(2).jobs(cpu=1).build()
+    told.write({keys.order(first.id): first})
+    told.write({keys.order(second.id): replace(second, paused=True)})
+    assert (told.ledgers.waiting_orders, told.ledgers.waiting_tasks) == (2, 5)
+    placed = a_fulfilment(first.id).task(index=0).build()
+    told.write({keys.desired(placed.target, placed.id): placed})
+    assert (told.ledgers.waiting_orders, told.ledgers.waiting_tasks) == (2, 4)
+    told.write({keys.order(second.id): replace(second, cancel=True)})
+    assert (told.ledgers.waiting_orders, told.ledgers.waiting_tasks) == (1, 2)
+    told.write({keys.order(first.id): None})
+    assert (told.ledgers.waiting_orders, told.ledgers.waiting_tasks) == (0, 0)
 
 
 def test_fractions_that_came_and_went_leave_no_trace_in_what_an_owner_has() -> None:

@@ -43,6 +43,26 @@ def test_an_error_arrives_as_itself_with_its_words_and_its_field(error: errors.C
     assert getattr(back, "field", "") == getattr(error, "field", "")
 
 
+def test_a_limit_says_after_how_many_whole_seconds_to_come_again() -> None:
+    error = raised(errors.LimitExceeded("too many", retry_after_seconds=4.2))
+    assert ("retry-after", "5") in list(error.trailing_metadata())
+    back = wire.from_rpc(error)
+    assert isinstance(back, errors.LimitExceeded)
+    assert back.retry_after_seconds == 5
+    without = wire.from_rpc(raised(errors.LimitExceeded("too big")))
+    assert isinstance(without, errors.LimitExceeded)
+    assert without.retry_after_seconds is None
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "1e9", "9" * 400])
+def test_a_time_that_is_no_number_of_seconds_counts_as_none(text: str) -> None:
+    error = raised(errors.LimitExceeded("too many"))
+    metadata = grpc.aio.Metadata(*error.trailing_metadata(), ("retry-after", text))
+    back = wire.from_rpc(grpc.aio.AioRpcError(error.code(), grpc.aio.Metadata(), metadata, "too many"))
+    assert isinstance(back, errors.LimitExceeded)
+    assert back.retry_after_seconds is None
+
+
 def test_every_error_has_its_place_in_the_table() -> None:
     def below(kind: type[errors.ControlPlaneError]) -> set[type[errors.ControlPlaneError]]:
         return {kind}.union(*(below(inner) for inner in kind.__subclasses__()))

@@ -26,6 +26,8 @@ def admit(settings: Settings, path: str = "") -> Settings:
     fields.number(settings.target_suspect, at(path, "target_suspect"), least=0, most=_YEAR)
     fields.number(settings.drain_timeout, at(path, "drain_timeout"), least=0, most=_YEAR)
     fields.number(settings.history, at(path, "history"), least=60, most=_YEAR)
+    fields.number(settings.max_waiting_orders, at(path, "max_waiting_orders"), least=1, most=_MOST)
+    fields.number(settings.max_waiting_tasks, at(path, "max_waiting_tasks"), least=1, most=_MOST)
     misfit = silence.misfit(settings)
     if misfit is not None:
         field, rule = misfit

@@ -129,6 +129,8 @@ def _tell(result: Any, identity: str, done: Submitted | ControlPlaneError) -> No
         result.failure.code = type(done).__name__
         result.failure.message = str(done)[:1000]
         result.failure.field = getattr(done, "field", "")[:200]
+        if isinstance(done, LimitExceeded) and done.retry_after_seconds is not None:
+            result.failure.retry_after_seconds = done.retry_after_seconds
         return
     result.id = done.order.id
     result.revision = done.revision

@@ -967,6 +967,8 @@ class Settings(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     EVENT_TTL_FIELD_NUMBER: _builtins.int
     STATS_INTERVAL_FIELD_NUMBER: _builtins.int
+    MAX_WAITING_ORDERS_FIELD_NUMBER: _builtins.int
+    MAX_WAITING_TASKS_FIELD_NUMBER: _builtins.int
     clean_up: _builtins.float
     target_grace: _builtins.float
     joblet_lease: _builtins.float
@@ -982,6 +984,8 @@ class Settings(_message.Message):
     history: _builtins.float
     event_ttl: _builtins.float
     stats_interval: _builtins.float
+    max_waiting_orders: _builtins.int
+    max_waiting_tasks: _builtins.int
     @_builtins.property
     def default_requests(self) -> _common_pb2.Quantities: ...
     @_builtins.property
@@ -1011,10 +1015,12 @@ class Settings(_message.Message):
         history: _builtins.float | None = ...,
         event_ttl: _builtins.float | None = ...,
         stats_interval: _builtins.float | None = ...,
+        max_waiting_orders: _builtins.int | None = ...,
+        max_waiting_tasks: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "reservations", b"reservations", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_max_waiting_orders", b"_max_waiting_orders", "_max_waiting_tasks", b"_max_waiting_tasks", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "max_waiting_orders", b"max_waiting_orders", "max_waiting_tasks", b"max_waiting_tasks", "placement", b"placement", "reservations", b"reservations", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "revision", b"revision", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_max_waiting_orders", b"_max_waiting_orders", "_max_waiting_tasks", b"_max_waiting_tasks", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "max_waiting_orders", b"max_waiting_orders", "max_waiting_tasks", b"max_waiting_tasks", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "revision", b"revision", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_up: _TypeAlias = _typing.Literal["clean_up"]  # noqa: Y015
     _WhichOneofArgType__clean_up: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up"]  # noqa: Y015
@@ -1034,6 +1040,10 @@ class Settings(_message.Message):
     _WhichOneofArgType__joblet_lease: _TypeAlias = _typing.Literal["_joblet_lease", b"_joblet_lease"]  # noqa: Y015
     _WhichOneofReturnType__kill_grace: _TypeAlias = _typing.Literal["kill_grace"]  # noqa: Y015
     _WhichOneofArgType__kill_grace: _TypeAlias = _typing.Literal["_kill_grace", b"_kill_grace"]  # noqa: Y015
+    _WhichOneofReturnType__max_waiting_orders: _TypeAlias = _typing.Literal["max_waiting_orders"]  # noqa: Y015
+    _WhichOneofArgType__max_waiting_orders: _TypeAlias = _typing.Literal["_max_waiting_orders", b"_max_waiting_orders"]  # noqa: Y015
+    _WhichOneofReturnType__max_waiting_tasks: _TypeAlias = _typing.Literal["max_waiting_tasks"]  # noqa: Y015
+    _WhichOneofArgType__max_waiting_tasks: _TypeAlias = _typing.Literal["_max_waiting_tasks", b"_max_waiting_tasks"]  # noqa: Y015
     _WhichOneofReturnType__placement: _TypeAlias = _typing.Literal["placement"]  # noqa: Y015
     _WhichOneofArgType__placement: _TypeAlias = _typing.Literal["_placement", b"_placement"]  # noqa: Y015
     _WhichOneofReturnType__reservations: _TypeAlias = _typing.Literal["reservations"]  # noqa: Y015
@@ -1062,6 +1072,10 @@ class Settings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__joblet_lease) -> _WhichOneofReturnType__joblet_lease | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__kill_grace) -> _WhichOneofReturnType__kill_grace | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_waiting_orders) -> _WhichOneofReturnType__max_waiting_orders | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_waiting_tasks) -> _WhichOneofReturnType__max_waiting_tasks | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__placement) -> _WhichOneofReturnType__placement | None: ...
     @_typing.overload
