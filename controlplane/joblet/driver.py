@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from controlplane.joblet.gate import Gate
 from controlplane.joblet.log_source import LogQuery, LogSource
@@ -20,33 +20,40 @@ class Capacity(Protocol):
         """`told` is called when `now` is another."""
 
 
-@runtime_checkable
-class Following(Protocol):
-    """A driver that follows something outside while `run` runs: whether it can, and how much room is there."""
+class Driver(Protocol):
+    """A driver tells each attempt's newest observation by the fulfilment's identity.
+
+    All that drivers differ in is an attribute here and is read: nobody asks which class a driver is of.
+    """
 
     @property
-    def gate(self) -> Gate: ...
+    def stops_apart(self) -> bool:
+        """Whether `stop` ends one task of several without its neighbours in the fulfilment.
+
+        Where False, the joblet asks for a stop only when all tasks of the fulfilment that live are to stop.
+        """
+        ...
 
     @property
-    def capacity(self) -> Capacity: ...
+    def gate(self) -> Gate | None:
+        """Whether the driver can do its work right now; None for a driver that always can."""
+        ...
 
-    async def run(self) -> None: ...
+    @property
+    def capacity(self) -> Capacity | None:
+        """How much room the driver sees outside; None where the joblet's own settings say it."""
+        ...
 
-
-@runtime_checkable
-class Legible(Protocol):
-    """A driver that itself knows what attempts wrote."""
+    async def run(self) -> None:
+        """Works beside the stream until it is cancelled."""
+        ...
 
     def logs(self, query: LogQuery) -> LogSource:
-        """Also of one that was dropped, for as long as it is kept.
+        """Also of an attempt that was dropped, for as long as its output is kept.
 
         NotFound when nothing is kept of it, Refused by a driver that keeps nothing; both may come with the first read.
         """
         ...
-
-
-class Driver(Protocol):
-    """A driver tells each attempt's newest observation by the fulfilment's identity."""
 
     def attach(self, notice: Notice) -> None:
         """From now on `notice(fulfilment)` is called when something of it changed."""
@@ -76,13 +83,3 @@ class Driver(Protocol):
 
     def dying(self) -> int:
         """How many dropped attempts still live; `notice` tells of the end of each."""
-
-
-@runtime_checkable
-class StopsApart(Protocol):
-    """A driver that can stop one task of several without its neighbours in the fulfilment.
-
-    Of others a stop is asked for only when all that live are to stop.
-    """
-
-    stops_apart: bool

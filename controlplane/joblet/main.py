@@ -14,7 +14,7 @@ import hashlib
 import importlib.metadata
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import structlog
@@ -22,12 +22,11 @@ import structlog
 from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
 from controlplane.aio.failpoint import Failpoints
 from controlplane.joblet import hosted
-from controlplane.joblet.driver import Driver, Following, Legible
+from controlplane.joblet.driver import Capacity, Driver
 from controlplane.joblet.drivers.process import ProcessDriver
 from controlplane.joblet.drivers.simulated import Chances, SimulatedDriver
 from controlplane.joblet.home import Folder, HighMark, Home, read_boot, read_secret, take_lock
 from controlplane.joblet.links import Links
-from controlplane.joblet.logs import Open as OpenLog
 from controlplane.joblet.records import Records
 from controlplane.joblet.settings import JobletSettings
 from controlplane.joblet.stats import Machine
@@ -72,11 +71,19 @@ async def run(settings: JobletSettings) -> None:
                 worker.doubt(hosted.doubt_seconds(float(settings.cluster.request_timeout)))
             hello = _hello(settings, target, instance, home)
             hello.hardware.CopyFrom(hardware)
-            gate, wanted = getattr(driver, "gate", None), _target(settings, hello)
-            logs = await _logs(settings, driver, stack)
-            stream = Stream(hello, worker, home, links=links, clock=clock, target=wanted, logs=logs, gate=gate)
-            tasks.append(loop.create_task(stream.run()))
-            tasks += [loop.create_task(part) for part in _beside(driver, stream)]
+            stream = Stream(
+                hello,
+                worker,
+                home,
+                links=links,
+                clock=clock,
+                target=_target(settings, hello, driver),
+                logs=driver.logs,
+                gate=driver.gate,
+            )
+            if driver.capacity is not None:
+                driver.capacity.attach(functools.partial(_resize, stream, driver.capacity))
+            tasks += [loop.create_task(stream.run()), loop.create_task(driver.run())]
         waiter = loop.create_task(stopped.wait())
         log.info("joblet runs", target=settings.target, count=settings.count, driver=settings.driver)
         try:
@@ -92,21 +99,8 @@ async def run(settings: JobletSettings) -> None:
     log.info("joblet stopped, its commands go on", target=settings.target)
 
 
-def _beside(driver: Driver, stream: Stream) -> list[Coroutine[None, None, None]]:
-    """What a driver that follows something of its own runs beside the stream."""
-    if not isinstance(driver, Following):
-        return []
-    driver.capacity.attach(lambda: stream.resize(driver.capacity.now))
-    return [driver.run()]
-
-
-async def _logs(settings: JobletSettings, driver: Driver, stack: contextlib.AsyncExitStack) -> OpenLog:
-    """How the log of an attempt is opened."""
-    if isinstance(driver, Legible):
-        return driver.logs
-    from controlplane.joblet.drivers.kubernetes.logs import logs_of
-
-    return (await logs_of(settings, stack)).open
+def _resize(stream: Stream, capacity: Capacity) -> None:
+    stream.resize(capacity.now)
 
 
 async def _drivers(
@@ -167,7 +161,7 @@ def _hello(settings: JobletSettings, target: str, instance: str, home: Home) -> 
     )
 
 
-def _target(settings: JobletSettings, hello: joblets_pb2.Hello) -> targets_pb2.Target | None:
+def _target(settings: JobletSettings, hello: joblets_pb2.Hello, driver: Driver) -> targets_pb2.Target | None:
     """What is created when the target is unknown."""
     if settings.hosted:
         return None
@@ -179,7 +173,7 @@ def _target(settings: JobletSettings, hello: joblets_pb2.Hello) -> targets_pb2.T
         region=settings.region,
         labels=settings.labels,
     )
-    if not settings.resizable and settings.driver != "kubernetes":
+    if not settings.resizable and driver.capacity is None:
         target.capacity.of.update(hello.capacity)
     return target
 

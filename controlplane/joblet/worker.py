@@ -14,7 +14,7 @@ import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.failpoint import Failpoints
-from controlplane.joblet.driver import Driver, StopsApart
+from controlplane.joblet.driver import Driver
 from controlplane.joblet.home import Home
 from controlplane.joblet.reconcile import Decision, decide, may_still_come
 from controlplane.joblet.reporter import Chain, Verdict, fit
@@ -50,7 +50,6 @@ class Worker:
     ) -> None:
         self.target = target
         self._driver = driver
-        self._apart = isinstance(driver, StopsApart)
         self._home = home
         self._clock = clock
         self._failpoints = failpoints
@@ -241,7 +240,9 @@ class Worker:
     def _decide(self, fulfilment: Fulfilment, chain: Chain) -> Decision:
         seen = self._driver.seen(fulfilment.id)
         trusted = self._trusts(chain)
-        return decide(fulfilment, chain.stored, seen, trusted=trusted, known=self._known, apart=self._apart)
+        return decide(
+            fulfilment, chain.stored, seen, trusted=trusted, known=self._known, apart=self._driver.stops_apart
+        )
 
     def _trusts(self, chain: Chain) -> bool:
         """Whether all that was started under the session of the stored report would be seen here."""

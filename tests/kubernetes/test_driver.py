@@ -14,6 +14,7 @@ from controlplane.aio.failpoint import NONE
 from controlplane.joblet.drivers.kubernetes.access import connect
 from controlplane.joblet.drivers.kubernetes.driver import KubernetesDriver, Times
 from controlplane.joblet.drivers.kubernetes.journal import Journal, intent_of
+from controlplane.joblet.drivers.kubernetes.logs import ClusterLogs
 from controlplane.joblet.drivers.kubernetes.pod import Place, name_of, pod_of
 from controlplane.joblet.home import Folder, read_boot
 from controlplane.joblet.records import Records
@@ -49,7 +50,15 @@ class Stage:
         api = await connect(str(self._server.kubeconfig), seconds=REQUEST_SECONDS)
         times = Times(tombstone=4.0, start=start)
         driver = KubernetesDriver(
-            self.target, api, PLACE, home, records, clock=CLOCK, times=times, failpoints=NONE, capacity=None
+            self.target,
+            api,
+            PLACE,
+            home,
+            records,
+            clock=CLOCK,
+            times=times,
+            failpoints=NONE,
+            logs=ClusterLogs(api, PLACE.namespace).open,
         )
         driver.attach(lambda identity: self.changed.set())
         self.home = home

@@ -113,7 +113,7 @@ async def a_driver(folder: Path, kubeconfig: Path) -> AsyncIterator[KubernetesDr
     api = await connect(str(kubeconfig), seconds=1.0)
     driver = KubernetesDriver(
         "eu", api, Place(namespace=TASKS), home, records, clock=clock, times=Times(tombstone=1.0), failpoints=NONE,
-        capacity=None,
+        logs=ClusterLogs(api, TASKS).open,
     )  # fmt: skip
     driver.attach(lambda identity: None)
     home.confirm(clock.monotonic(), 1e6)

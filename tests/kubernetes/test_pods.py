@@ -122,6 +122,12 @@ def percents(world: World, target: str) -> list[int | None]:
     return [task.percent for task in sorted(tasks, key=lambda task: task.index)]
 
 
+def desired(world: World, target: str) -> bytes:
+    """All that the leader desires there."""
+    prefix = f"/controlplane/desired/{target}/"
+    return b"".join(value.value for key, value in world.witness.values.items() if key.startswith(prefix))
+
+
 async def test_of_several_tasks_in_a_pod_the_one_that_fails_is_tried_again_in_a_pod_of_its_own(
     tmp_path: Path, kube: KubeServer, cluster: Cluster
 ) -> None:
@@ -145,4 +151,35 @@ async def test_of_several_tasks_in_a_pod_the_one_that_fails_is_tried_again_in_a_
         assert await until_final(world, order) == ["Succeeded"]
         found = sorted((end.index, end.attempt, end.exit_code, end.decision) for _, end in ends(world, order))
         assert found == [(0, 1, 0, "done"), (1, 1, 4, "retry"), (1, 2, 0, "done"), (2, 1, 0, "done")]
+        await kept(world, order)
+
+
+async def test_of_several_tasks_in_a_pod_one_that_is_cancelled_leaves_the_others_running(
+    tmp_path: Path, kube: KubeServer, cluster: Cluster
+) -> None:
+    await cluster.add_namespace("apart")
+    await cluster.add_node("node-1")
+    kubelet = Kubelet(cluster, "node-1", "apart")
+    async with a_world(tmp_path, ALONE) as world, recorded(cluster, "apart") as history:
+        add_cluster(world, "kube-1", kube.kubeconfig, namespace="apart")
+        await until_ready(world, "kube-1")
+        order = await submit_packed(world, 3)
+        await history.until(lambda seen: len(seen.made) == 1)
+        uid = history.made[0][1]
+        await kubelet.run(history.newest[uid])
+        await world.witness.until(lambda: percents(world, "kube-1") == [None] * 3, "the pod runs")
+        await world.client.orders.cancel_tasks(orders_pb2.TasksRequest(id=order, job="render", index=0))
+        await world.witness.until(lambda: b'"stop":[' in desired(world, "kube-1"), "the leader asks for its stop")
+        # The joblet gets the stop before the next order, so what it does about it is done when that one has ended.
+        later = await submit_packed(world, 1)
+        await history.until(lambda seen: len(seen.made) == 2)
+        await kubelet.run(history.newest[history.made[1][1]])
+        await kubelet.finish(history.newest[history.made[1][1]])
+        assert await until_final(world, later) == ["Succeeded"]
+        assert uid in history.newest, "the pod was removed with all of its tasks"
+        assert "deletionTimestamp" not in history.newest[uid]["metadata"]
+        await kubelet.finish(history.newest[uid])
+        await until_final(world, order)
+        decided = {end.index: (end.phase, end.exit_code) for _, end in ends(world, order)}
+        assert decided == {0: ("Succeeded", 0), 1: ("Succeeded", 0), 2: ("Succeeded", 0)}
         await kept(world, order)

@@ -59,6 +59,8 @@ class Attempt:
 
 class ProcessDriver:
     stops_apart = True
+    gate = None
+    capacity = None
 
     def __init__(
         self, home: Folder, records: Records, environment: Mapping[str, str], *, clock: Clock, nice: int = 0
@@ -141,6 +143,10 @@ class ProcessDriver:
                 self._ask_to_stop(attempt, Stop(reason="Withdrawn", at_once=True))
             else:
                 self._graves.add(attempt.run.path)
+
+    async def run(self) -> None:
+        """Callbacks do all the work."""
+        await asyncio.Event().wait()
 
     def logs(self, query: LogQuery) -> LogSource:
         run = self._run_of(query.order, query.task)

@@ -42,6 +42,8 @@ class Attempt:
 
 class SimulatedDriver:
     stops_apart = True
+    gate = None
+    capacity = None
 
     def __init__(self, chances: Chances, home: Home, *, clock: Clock, records: Records | None = None) -> None:
         self._chances = chances
@@ -106,6 +108,10 @@ class SimulatedDriver:
     def blocks(self, fulfilment: Fulfilment) -> bool:
         """Ending takes no time here, so what lives is desired, and no two desired ones share a resource."""
         return False
+
+    async def run(self) -> None:
+        """Timers do all the work."""
+        await asyncio.Event().wait()
 
     def logs(self, query: LogQuery) -> LogSource:
         raise Refused("the simulated driver runs nothing that could write anything: it has no logs")

@@ -8,6 +8,7 @@ from controlplane.aio.clock import Clock
 from controlplane.aio.failpoint import Failpoints
 from controlplane.joblet.drivers.kubernetes.access import connect, namespace_of
 from controlplane.joblet.drivers.kubernetes.driver import KubernetesDriver, Times
+from controlplane.joblet.drivers.kubernetes.logs import logs_of
 from controlplane.joblet.drivers.kubernetes.pod import Place
 from controlplane.joblet.home import Folder
 from controlplane.joblet.records import Records
@@ -41,5 +42,6 @@ async def build(
         clock=clock,
         times=times,
         failpoints=failpoints,
+        logs=(await logs_of(settings, stack)).open,
         capacity=settings.capacity,
     )

@@ -30,6 +30,7 @@ from controlplane.joblet.drivers.kubernetes.removing import Remover
 from controlplane.joblet.drivers.kubernetes.runs import Run, Stage, found
 from controlplane.joblet.gate import Gate
 from controlplane.joblet.home import Folder
+from controlplane.joblet.log_source import LogQuery, LogSource
 from controlplane.joblet.reconcile import ALIVE, lost
 from controlplane.joblet.records import Records, Subject
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
@@ -60,12 +61,14 @@ class KubernetesDriver:
         clock: Clock,
         times: Times,
         failpoints: Failpoints,
+        logs: Callable[[LogQuery], LogSource],
         capacity: Mapping[str, float] | None = None,
     ) -> None:
         self._target = target
         self._clock = clock
         self._times = times
         self._records = records
+        self._logs = logs
         self._journal = Journal(home.path)
         self._notice: Notice = lambda identity: None
         self._runs: dict[str, Run] = {}
@@ -163,6 +166,9 @@ class KubernetesDriver:
 
     def stop(self, fulfilment: str, task: TaskRef, reason: str) -> None:
         self._stop(self._runs[fulfilment], Stopping(reason=reason))
+
+    def logs(self, query: LogQuery) -> LogSource:
+        return self._logs(query)
 
     def drop(self, fulfilment: str) -> None:
         run = self._runs.get(fulfilment)
