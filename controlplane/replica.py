@@ -44,6 +44,7 @@ from controlplane.model.leadership import Candidate, Term
 from controlplane.model.scalepolicy import CLUSTER_API
 from controlplane.providers.local import LocalProvider
 from controlplane.providers.webhook import WebhookProvider
+from controlplane.quarantine import Quarantine
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.sealing import read_keys
 from controlplane.settings import ReplicaSettings, address, size
@@ -146,7 +147,9 @@ class Replica:
         self._incarnation = self._mint.make()
         options = EtcdOptions(settings.etcd, settings.etcd_ca, settings.etcd_cert, settings.etcd_key)
         self._store = Store(options, clock)
-        self._cache = Cache(self._store, clock, check_seconds=settings.cache_check)
+        # What fails in this replica whoever leads; a term has a quarantine of its own.
+        self._quarantine = Quarantine(clock, lambda happening: self._events.record(happening))
+        self._cache = Cache(self._store, clock, check_seconds=settings.cache_check, quarantine=self._quarantine)
         self._ledgers = Ledgers(self._cache)
         self._keeping = Keeping.on(
             self._ledgers, grant=self._store.grant, make_identity=self._mint.make, replica=settings.id
@@ -168,8 +171,13 @@ class Replica:
         """Serves until `stop` is set, then steps down first and stops serving last."""
         incarnation = self._incarnation
         async with asyncio.TaskGroup() as tasks:
-            running = (self._cache.run(), self._renewals.run(), self._events.run())
-            following = [tasks.create_task(one) for one in running]
+            supervise = self._quarantine.supervise
+            running = (
+                self._cache.run(),
+                supervise("replica", "Cluster", "lease renewals", self._renewals.run),
+                supervise("replica", "Cluster", "events", self._events.run),
+            )
+            following = [tasks.create_task(work) for work in running]
             await self._cache.reached(1)
             self._failpoints.reach("replica.listed")
             await self._know_etcd()
@@ -236,7 +244,8 @@ class Replica:
         with folder_of(self._settings) as folder:
             launch = Launch(command, _environment(self._settings), folder)
             record, clock = self._events.record, self._clock
-            await Host(self._cache, self._keyring, incarnation, launch=launch, record=record, clock=clock).run()
+            host = Host(self._cache, self._keyring, incarnation, launch=launch, record=record, clock=clock)
+            await self._quarantine.supervise("hosting", "Cluster", "hosted joblets", host.run)
 
     def _dependencies(self, seat: Seat, incarnation: str) -> ApiDependencies:
         return ApiDependencies(
@@ -260,12 +269,13 @@ class Replica:
         """One term. Returns when this leader is found deposed; anything unexpected ends the term too, loudly."""
         self._failpoints.reach("replica.leading")
         writer = FencedWriter(leadership)
+        quarantine = Quarantine(self._clock, self._events.record)
         scheduler = Scheduler(
             self._ledgers, writer, self._clock, make_identity=self._mint.make, failpoints=self._failpoints
         )
         upkeep = controllers.Upkeep(self._store, self._space, self._archive)
         try:
-            await restoring.take_note(self._ledgers, writer, self._clock, self._space.cluster_id)
+            await restoring.take_note(self._ledgers, writer, self._clock, self._space.cluster_id, quarantine)
             async with asyncio.TaskGroup() as term:
                 term.create_task(scheduler.run())
                 with suppress(TimeoutError):
@@ -280,9 +290,10 @@ class Replica:
                     providing=self._providing,
                     attendance=Attendance(election_settings(self._settings), self._incarnation),
                     failpoints=self._failpoints,
+                    quarantine=quarantine,
                 )
                 term.create_task(running)
-                term.create_task(self._keeping.run(writer, self._clock))
+                term.create_task(self._keeping.run(writer, self._clock, quarantine))
         except* Deposed as deposed:
             log.info("deposed", epoch=leadership.epoch, why=str(deposed.exceptions[0]))
         except* ControlPlaneError as failed:

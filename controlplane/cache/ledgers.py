@@ -7,7 +7,7 @@ counted and stepped over: the rest goes on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -42,6 +42,17 @@ class Touched:
     orders: set[str] = field(default_factory=set)
     targets: set[str] = field(default_factory=set)
     config: set[str] = field(default_factory=set)
+
+    def apart(self) -> Iterator[Touched]:
+        """The same, one by one, for who cannot take all of it at once."""
+        yield from (Touched(orders={name}) for name in self.orders)
+        yield from (Touched(targets={name}) for name in self.targets)
+        yield from (Touched(config={name}) for name in self.config)
+
+    def names(self) -> Iterator[tuple[str, str]]:
+        """What was concerned, as kind and name."""
+        for kind, names in (("Order", self.orders), ("Target", self.targets), ("Tree", self.config)):
+            yield from ((kind, name) for name in names)
 
 
 class Template(NamedTuple):

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from controlplane.cache import happenings
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model.event import Happening, Record
+
+log = structlog.get_logger(__name__)
 
 _MOST_KEPT = 2000
 
@@ -42,11 +46,18 @@ class Observer:
         if self._listed:
             for delta in deltas:
                 if not happenings.silent(delta):
-                    for happening in happenings.of(delta, self._look):
-                        self._tell(happening)
+                    self._hear_one(delta)
         self._listed = True
         if self._ledgers.poisoned or self._poison:
             self._hear_of_poison(revision)
+
+    def _hear_one(self, delta: Delta) -> None:
+        """A change that cannot be told of goes untold; the others are told."""
+        try:
+            for happening in happenings.of(delta, self._look):
+                self._tell(happening)
+        except Exception:
+            log.exception("a change cannot be told in an event", tree=delta.tree, parts=delta.parts)
 
     def _look(self) -> Snapshot:
         return self._ledgers.cache.snapshot

@@ -21,6 +21,7 @@ from immutables import Map
 from controlplane.aio.clock import Clock
 from controlplane.cache.snapshot import Entry, Snapshot, Tree, place_of
 from controlplane.model.errors import Compacted, Unavailable
+from controlplane.quarantine import Quarantine
 from controlplane.store import keys
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Value
@@ -46,9 +47,12 @@ Listener = Callable[[Sequence[Delta], int], None]
 
 
 class Cache:
-    def __init__(self, store: Store, clock: Clock, *, check_seconds: float = 300.0) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, *, check_seconds: float = 300.0, quarantine: Quarantine | None = None
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._quarantine = quarantine or Quarantine(clock)
         self._check_seconds = check_seconds
         self._trees: dict[str, Tree] = {tree: Map() for tree in keys.TREES}
         self._revision = 0
@@ -95,10 +99,10 @@ class Cache:
             raise Unavailable(f"this replica has not reached revision {revision} yet") from None
 
     async def run(self) -> None:
-        """Follows etcd until cancelled."""
+        """Follows etcd until cancelled; whatever is raised meanwhile, it lists again and goes on."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow())
-            tasks.create_task(self._check_forever())
+            tasks.create_task(self._quarantine.supervise("cache", "Cluster", "watch", self._follow))
+            tasks.create_task(self._quarantine.supervise("cache", "Cluster", "self-check", self._check_forever))
 
     async def _follow(self) -> None:
         while True:
@@ -134,11 +138,19 @@ class Cache:
         self._revision = max(revision, self._revision)
         self._snapshot = None
         for listener in tuple(self._listeners):
-            listener(deltas, self._revision)
+            self._tell(listener, deltas)
         while self._waiting and self._waiting[0][0] <= self._revision:
             future = heapq.heappop(self._waiting)[2]
             if not future.done():
                 future.set_result(None)
+
+    def _tell(self, listener: Listener, deltas: Sequence[Delta]) -> None:
+        """A listener that fails concerns itself only: the others hear of the change, and the watch goes on."""
+        try:
+            listener(deltas, self._revision)
+        except Exception as error:  # noqa: BLE001 - supervision of whoever listens
+            name = getattr(listener, "__qualname__", type(listener).__name__)
+            self._quarantine.failed("cache", "Listener", name, error)
 
     async def _check_forever(self) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.failpoint import NONE as NO_FAILPOINTS
@@ -21,6 +22,7 @@ from controlplane.controller_manager.scaling import ScalingController
 from controlplane.controller_manager.scaling_made import MadeController, Providing
 from controlplane.controller_manager.targets import Targets
 from controlplane.election.attendance import Attendance
+from controlplane.quarantine import Quarantine
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.kv import Store
 from controlplane.store.space import SpaceWatch
@@ -44,11 +46,13 @@ async def run(
     providing: Providing | None = None,
     attendance: Attendance | None = None,
     failpoints: Failpoints = NO_FAILPOINTS,
+    quarantine: Quarantine | None = None,
 ) -> None:
     """Until cancelled, or until one finds this leader deposed.
 
     Without upkeep nothing is archived or compacted; who provides nothing does not scale.
     """
+    quarantine = quarantine or Quarantine(clock)
     hosting = HostingController(ledgers, writer, attendance)
     controllers: list[Controller] = [
         Orders(ledgers, writer, clock),
@@ -66,6 +70,9 @@ async def run(
             MadeController(ledgers, writer, clock, providing),
         ]
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(hosting.attend())
         for controller in controllers:
-            tasks.create_task(Runner(controller, ledgers, clock).run())
+            runner = Runner(controller, ledgers, clock, quarantine)
+            tasks.create_task(runner.run())
+            if controller is hosting:
+                attend = partial(hosting.attend, runner.add)
+                tasks.create_task(quarantine.supervise(hosting.name, "Controller", "attendance", attend))

@@ -8,14 +8,14 @@ the pulses of the others, so that a host that was killed is replaced at once and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.controller_manager.runner import Again
 from controlplane.election.attendance import Attendance
 from controlplane.election.view import CandidateEntry
-from controlplane.model.errors import Conflict, OutcomeUnknown, Unavailable
+from controlplane.model.errors import Conflict
 from controlplane.model.hosting import Guest, Hosting, assign, living, why_not
 from controlplane.model.leadership import Candidate
 from controlplane.model.secret import Secret
@@ -59,22 +59,15 @@ class HostingController:
         hosted = target is not None and bool(target.kubeconfig_secret)
         return hosted or snapshot.get("status/hosting", name) is not None
 
-    async def attend(self) -> None:
-        """Beside the runner, until cancelled: looks again whenever a replica is gone or back."""
+    async def attend(self, ask: Callable[[str], None]) -> None:
+        """Beside the runner, until cancelled: lets the runner ask again whenever a replica is gone or back."""
         if self._attendance is None:
             return
-        changed = asyncio.Event()
-        self._attendance.changed = changed.set
+        self._attendance.changed = lambda: ask(_ALL)
         try:
-            while True:
-                await changed.wait()
-                changed.clear()
-                try:
-                    await self.reconcile(_ALL)
-                except (Conflict, OutcomeUnknown, Unavailable):
-                    # What made it fail is a change, which the runner hears of.
-                    continue
+            await asyncio.Event().wait()
         finally:
+            self._attendance.changed = lambda: None
             await self._attendance.close()
 
     async def reconcile(self, key: str) -> Again | None:

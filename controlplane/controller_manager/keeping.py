@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from controlplane.aio.clock import Clock
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.observer import Observer
 from controlplane.cache.processed import ProcessedCounter
 from controlplane.cache.settings import settings_of
+from controlplane.controller_manager.isolating import IsolationKeeper
 from controlplane.controller_manager.runner import Runner
 from controlplane.controller_manager.totals import TotalsKeeper
 from controlplane.model import identity
 from controlplane.model.event import WINDOW_SECONDS, Event, Folding
+from controlplane.quarantine import Quarantine
 from controlplane.store.event_log import EventLog, Grant, Leases
 from controlplane.store.fenced import FencedWriter
 
@@ -44,12 +47,18 @@ class Keeping:
             replica=replica,
         )
 
-    async def run(self, writer: FencedWriter, clock: Clock) -> None:
-        """One term of it."""
+    async def run(self, writer: FencedWriter, clock: Clock, quarantine: Quarantine | None = None) -> None:
+        """One term of it. Whatever fails here is begun again: it stands in nobody's way."""
+        quarantine = quarantine or Quarantine(clock)
         totals = TotalsKeeper(self.ledgers, self.processed, writer, clock)
+        isolating = IsolationKeeper(self.ledgers, writer, clock, quarantine)
+        asking = Runner(isolating, self.ledgers, clock, quarantine)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(Runner(totals, self.ledgers, clock).run())
-            tasks.create_task(self._events(writer, clock))
+            tasks.create_task(Runner(totals, self.ledgers, clock, quarantine).run())
+            tasks.create_task(asking.run())
+            tasks.create_task(isolating.follow(asking.add))
+            events = partial(self._events, writer, clock)
+            tasks.create_task(quarantine.supervise("keeping", "Cluster", "events", events))
 
     async def _events(self, writer: FencedWriter, clock: Clock) -> None:
         """Goes on behind the newest change that an event tells of."""

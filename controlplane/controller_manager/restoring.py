@@ -9,6 +9,7 @@ is found in etcd by the next leader.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 import structlog
@@ -25,6 +26,7 @@ from controlplane.model.cluster import ClusterStatus
 from controlplane.model.errors import Conflict, OutcomeUnknown, Unavailable
 from controlplane.model.fulfilment import Fulfilment, Observed
 from controlplane.model.target import TargetStatus
+from controlplane.quarantine import Quarantine
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.transaction import Item, mod_is, put
@@ -38,8 +40,20 @@ _RETRY_SECONDS = 0.1
 _SILENT = frozenset({"Provisioning", "Failed", "Gone"})
 
 
-async def take_note(ledgers: Ledgers, writer: FencedWriter, clock: Clock, cluster_id: str) -> None:
-    """Returns when the leader's picture says on which etcd it works. Writes only when that is another than before."""
+async def take_note(
+    ledgers: Ledgers, writer: FencedWriter, clock: Clock, cluster_id: str, quarantine: Quarantine | None = None
+) -> None:
+    """Returns when the leader's picture says on which etcd it works. Writes only when that is another than before.
+
+    A failure is tried again within the term, and nothing is placed meanwhile: whether etcd was restored must be known.
+    """
+    quarantine = quarantine or Quarantine(clock)
+    work = partial(_take_note, ledgers, writer, clock, cluster_id)
+    await quarantine.supervise(Restoring.name, "Cluster", KEY, work)
+    quarantine.passed(Restoring.name, "Cluster", KEY)
+
+
+async def _take_note(ledgers: Ledgers, writer: FencedWriter, clock: Clock, cluster_id: str) -> None:
     while True:
         snapshot = ledgers.cache.snapshot
         new = noted(snapshot, cluster_id, epoch=writer.epoch, now=times.show(clock.wall()))

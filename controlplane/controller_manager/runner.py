@@ -1,28 +1,37 @@
 """The runner: retries, logging and concurrency of all controllers, once.
 
 A controller is asked about a key, re-reads everything, and either is content or says when to be asked again. Keys
-come from changes, and every few minutes all of them come again.
+come from changes, and every few minutes all of them come again. Whatever a controller raises about a key concerns that
+key only: it waits in the quarantine and is tried again with back-off. Only Deposed ends the term.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
-
-import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.work_queue import WorkQueue
 from controlplane.cache.ledgers import Ledgers, Touched
-from controlplane.model.errors import Conflict, ControlPlaneError, Deposed, OutcomeUnknown, Unavailable
-
-log = structlog.get_logger(__name__)
+from controlplane.model.errors import Conflict, OutcomeUnknown, Unavailable
+from controlplane.quarantine import Quarantine, ends_term
 
 WORKERS = 128
 RESYNC_SECONDS = 180.0
+# Of a key whose writes were refused or got no answer, which is no fault of the key.
 _BACK_OFF_SECONDS = (0.02, 0.1, 0.5, 2.0, 5.0)
+_LONGEST_SECONDS = 24 * 3600.0
+# What the keys of each controller are; those of others are the controller's own.
+_KINDS = {
+    "orders": "Order",
+    "clean-up": "Order",
+    "recurring": "Order",
+    "targets": "Target",
+    "scaling": "ScalePolicy",
+    "made": "Target",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +58,14 @@ class Controller(Protocol):
 class Runner:
     """Runs one controller for one term."""
 
-    def __init__(self, controller: Controller, ledgers: Ledgers, clock: Clock) -> None:
+    def __init__(
+        self, controller: Controller, ledgers: Ledgers, clock: Clock, quarantine: Quarantine | None = None
+    ) -> None:
         self._controller = controller
         self._ledgers = ledgers
         self._clock = clock
+        self._quarantine = quarantine or Quarantine(clock)
+        self._kind = _KINDS.get(controller.name, "Controller")
         self._queue: WorkQueue[str] = WorkQueue()
         self._failures: dict[str, int] = {}
 
@@ -67,36 +80,69 @@ class Runner:
             unsubscribe()
             self._queue.close()
 
+    def add(self, key: str) -> None:
+        """Asks the controller about the key, although nothing changed that the cache knows of."""
+        self._queue.add(key)
+
     def _hear(self, touched: Touched) -> None:
-        for key in self._controller.concerned(touched):
+        try:
+            keys = list(self._controller.concerned(touched))
+        except Exception:  # noqa: BLE001 - some of it cannot be asked about: the rest is asked about one by one
+            keys = list(self._concerned_one_by_one(touched))
+        for key in keys:
             self._queue.add(key)
 
+    def _concerned_one_by_one(self, touched: Touched) -> Iterator[str]:
+        name = self._controller.name
+        for part in touched.apart():
+            try:
+                yield from list(self._controller.concerned(part))
+            except Exception as error:  # noqa: BLE001 - supervision: what cannot be asked about is isolated
+                for kind, key in part.names():
+                    self._quarantine.failed(f"{name}: what a change concerns", kind, key, error)
+
     async def _resync(self) -> None:
+        name = self._controller.name
         while True:
-            for key in self._controller.every_key():
-                self._queue.add(key)
+            try:
+                for key in self._controller.every_key():
+                    self._queue.add(key)
+            except Exception as error:  # noqa: BLE001 - supervision: the keys that changes concern go on
+                await self._clock.sleep(self._quarantine.failed(name, "Controller", "every key", error))
+                continue
+            self._quarantine.passed(name, "Controller", "every key")
             await self._clock.sleep(RESYNC_SECONDS)
 
     async def _work(self) -> None:
         while True:
             key = await self._queue.take()
             try:
-                again = await self._controller.reconcile(key)
-                self._failures.pop(key, None)
-                if again is not None:
-                    self._queue.add_later(key, again.after_seconds)
-            except Deposed:
-                raise
-            except ControlPlaneError as error:
-                self._failed(key, error)
+                await self._handle(key)
             finally:
                 self._queue.done(key)
             # Neither taking a key nor finding that it needs nothing lets anybody else run, and there may be many such.
             await asyncio.sleep(0)
 
-    def _failed(self, key: str, error: ControlPlaneError) -> None:
-        count = self._failures.get(key, 0)
-        self._failures[key] = count + 1
-        if not isinstance(error, Conflict | OutcomeUnknown | Unavailable):
-            log.error("a controller cannot handle a key", controller=self._controller.name, key=key, error=str(error))
-        self._queue.add_later(key, _BACK_OFF_SECONDS[min(count, len(_BACK_OFF_SECONDS) - 1)])
+    async def _handle(self, key: str) -> None:
+        name = self._controller.name
+        too_soon = self._quarantine.left_seconds(name, self._kind, key)
+        if too_soon:
+            self._queue.add_later(key, too_soon)
+            return
+        try:
+            again = await self._controller.reconcile(key)
+        except (Conflict, OutcomeUnknown, Unavailable):
+            count = self._failures.get(key, 0)
+            self._failures[key] = count + 1
+            self._queue.add_later(key, _BACK_OFF_SECONDS[min(count, len(_BACK_OFF_SECONDS) - 1)])
+        except Exception as error:
+            if ends_term(error):
+                raise
+            self._queue.add_later(key, self._quarantine.failed(name, self._kind, key, error))
+        else:
+            self._failures.pop(key, None)
+            self._quarantine.passed(name, self._kind, key)
+            if again is not None:
+                # Also of a time at the end of the calendar, or of no time at all.
+                bounded = min(again.after_seconds, _LONGEST_SECONDS) if again.after_seconds > 0 else 0.0
+                self._queue.add_later(key, bounded)

@@ -14,7 +14,7 @@ import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.model import times
-from controlplane.model.errors import NotFound, OutcomeUnknown, Unavailable
+from controlplane.model.errors import NotFound, OutcomeUnknown, Refused, Unavailable
 from controlplane.model.event import Event, Folding, Happening
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, put
@@ -93,7 +93,19 @@ class EventLog:
             self._leases.forget()
             self._folding.give_back(events)
             return False
+        except Refused:
+            # One of them cannot be written, now or later: what can be written of them is.
+            await self._write_apart(events)
         return True
+
+    async def _write_apart(self, events: Sequence[Event]) -> None:
+        for event in events:
+            try:
+                await self._write(list(_items([event], await self._leases.take(1))))
+            except Refused as error:
+                log.warning("an event cannot be written and is dropped", reason=event.reason, error=str(error))
+            except (OutcomeUnknown, Unavailable):
+                self._folding.give_back([event])
 
 
 def _items(events: Sequence[Event], lease: int) -> Iterable[Item]:

@@ -15,6 +15,8 @@ CLUSTER_STATUS = f"{ROOT}status/cluster"
 ARCHIVE_STATUS = f"{ROOT}status/archive"
 TOTALS = f"{ROOT}status/totals"
 TOTALS_PLACE = ("status", "totals")
+ISOLATED = f"{ROOT}status/isolated"
+ISOLATED_PLACE = ("status", "isolated")
 
 CONFIG_KINDS = ("jobs", "packets", "resources", "targets", "rules", "scalepolicies", "secrets")
 # The number of parts that follow each tree's front.
@@ -22,7 +24,7 @@ TREES: dict[str, int] = {
     "election": 1,
     "terms": 1,
     "config": 1,  # config/settings, config/restore
-    "status": 1,  # status/cluster, status/archive, status/totals
+    "status": 1,  # status/cluster, status/archive, status/totals, status/isolated
     **{f"config/{kind}": 1 for kind in CONFIG_KINDS},
     "config/orders": 1,
     "desired": 2,

@@ -137,7 +137,8 @@ async def test_who_does_not_answer_hosts_nobody_before_its_lease_runs_out(replic
     await replica.write({keys.config("secrets", "s"): a_secret(), keys.config("targets", "t"): a_guest("t")})
     _, writer = await lead(replica)
     controller = HostingController(replica.ledgers, writer, Attendance(ElectionSettings(), "i"))
-    async with running(Runner(controller, replica.ledgers, SystemClock()).run(), controller.attend()):
+    runner = Runner(controller, replica.ledgers, SystemClock())
+    async with running(runner.run(), controller.attend(runner.add)):
         await replica.until(lambda: bool(hosts(replica)))
         first = hosts(replica)["t"]
         dead, other = pulses[first[0]], "b-1" if first == "a-1" else "a-1"

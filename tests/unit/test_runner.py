@@ -1,13 +1,18 @@
-"""The runner of controllers: it lets others run, however many keys there are."""
+"""The runner of controllers: it lets others run, however many keys there are, and whatever one of them raises."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
 
+import pytest
+
 from controlplane.aio.clock import SystemClock
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.controller_manager.runner import WORKERS, Again, Runner
+from controlplane.model.errors import Broken, Deposed
+from controlplane.quarantine import Quarantine
+from tests.clock import ManualClock
 from tests.picture import Picture
 
 KEYS = 20 * WORKERS
@@ -45,3 +50,76 @@ async def test_a_round_over_many_keys_that_need_nothing_lets_others_run_in_betwe
     task.cancel()
     await asyncio.wait({task})
     assert most <= WORKERS
+
+
+class Poisoned:
+    """A controller of two keys, of which one raises whatever it is told to."""
+
+    name = "orders"
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.handled: asyncio.Queue[str] = asyncio.Queue()
+
+    def every_key(self) -> Iterable[str]:
+        return ["bad", "good"]
+
+    def concerned(self, touched: Touched) -> Iterable[str]:
+        if "bad" in touched.orders:
+            raise self.error
+        return touched.orders
+
+    async def reconcile(self, key: str) -> Again | None:
+        self.handled.put_nowait(key)
+        if key == "bad":
+            raise self.error
+        return None
+
+
+ERRORS = (OverflowError("date value out of range"), Broken("rule"), UnicodeError("idna"), RecursionError(), OSError(28))
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_an_error_of_any_kind_concerns_its_key_only(error: Exception) -> None:
+    controller, quarantine = Poisoned(error), Quarantine(SystemClock())
+    runner = Runner(controller, Ledgers(Picture()), SystemClock(), quarantine)
+    task = asyncio.create_task(runner.run())
+    assert {await controller.handled.get(), await controller.handled.get()} == {"bad", "good"}
+    runner.add("good")
+    assert await controller.handled.get() == "good"
+    assert [isolated.about.name for isolated in quarantine.isolated(10)] == ["bad"]
+    assert not task.done()
+    task.cancel()
+
+
+async def test_a_key_that_failed_is_not_tried_again_at_once_although_it_changes() -> None:
+    controller, clock = Poisoned(ValueError("no")), ManualClock()
+    runner = Runner(controller, Ledgers(Picture()), clock, Quarantine(clock))
+    task = asyncio.create_task(runner.run())
+    assert {await controller.handled.get(), await controller.handled.get()} == {"bad", "good"}
+    for _ in range(20):
+        runner.add("bad")
+        await asyncio.sleep(0)
+    runner.add("good")
+    assert await controller.handled.get() == "good"
+    assert controller.handled.empty()
+    task.cancel()
+
+
+async def test_a_change_that_a_controller_cannot_be_asked_about_hides_no_other() -> None:
+    controller, quarantine = Poisoned(ValueError("no")), Quarantine(SystemClock())
+    runner = Runner(controller, Ledgers(Picture()), SystemClock(), quarantine)
+    task = asyncio.create_task(runner.run())
+    for _ in range(2):
+        await controller.handled.get()
+    runner._hear(Touched(orders={"bad", "other"}))
+    assert await controller.handled.get() == "other"
+    assert not task.done()
+    task.cancel()
+
+
+async def test_only_being_deposed_ends_a_runner() -> None:
+    runner = Runner(Poisoned(Deposed("over")), Ledgers(Picture()), SystemClock())
+    with pytest.raises(ExceptionGroup) as raised:
+        await runner.run()
+    assert raised.value.split(Deposed)[1] is None

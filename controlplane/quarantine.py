@@ -1,0 +1,189 @@
+"""Quarantine: failures that were isolated, so that an error while one key is handled concerns that key only.
+
+Components report here what raised. A failure is logged with its traceback, told in an event, counted, and tried again
+with back-off: each failure in a row makes the key wait longer. A key that was handled again is forgotten after a while;
+until then its next failure counts on. Who handles the key keeps its own timer; this module only says how long.
+Deposed and cancellation are no failures of a key and never come here (`ends_term`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+
+from controlplane.aio.clock import Clock
+from controlplane.model import times
+from controlplane.model.errors import Deposed
+from controlplane.model.event import WARNING, About, Happening, Record, ignore
+from controlplane.model.isolation import FAILED, HANDLED, Isolated, sentence
+
+log = structlog.get_logger(__name__)
+
+BACK_OFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
+# A change of a key lets it be tried earlier than that, but never sooner after a failure than this.
+LEAST_SECONDS = 1.0
+_REMEMBERED_SECONDS = 600.0
+# Work that was begun again counts as well when it has not failed for so long.
+_HEALED_SECONDS = 10.0
+_MANY = 1000
+
+Key = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Case:
+    error: str
+    since: str
+    count: int
+    failed_at: float
+    again_at: float
+    again: str
+    healed: bool = False
+
+
+class Quarantine:
+    """`failures` counts every isolated failure so far; `changed` is set whenever what is isolated changes."""
+
+    def __init__(self, clock: Clock, record: Record = ignore) -> None:
+        self._clock = clock
+        self._record = record
+        self._cases: dict[Key, _Case] = {}
+        self._ill = 0
+        self.failures = 0
+        self.changed = asyncio.Event()
+
+    def ward(self, part: str) -> PartWard:
+        return PartWard(self, part)
+
+    def failed(self, part: str, kind: str, name: str, error: Exception) -> float:
+        """Puts the key aside; returns after how many seconds it is tried again."""
+        key, now = (part, kind, name), self._clock.monotonic()
+        before = self._cases.get(key)
+        count = before.count + 1 if before is not None else 1
+        seconds = BACK_OFF_SECONDS[min(count, len(BACK_OFF_SECONDS)) - 1]
+        wall = self._clock.wall()
+        since = before.since if before is not None and not before.healed else times.show(wall)
+        again = times.show(wall + timedelta(seconds=seconds))
+        if before is None or before.healed:
+            self._ill += 1
+        self._cases[key] = _Case(sentence(error), since, count, now, now + seconds, again)
+        self.failures += 1
+        log.error(
+            "handling a key failed, it is tried again later",
+            part=part,
+            kind=kind,
+            name=name,
+            count=count,
+            again_seconds=seconds,
+            exc_info=error,
+        )
+        message = f"{part}: {sentence(error)}"
+        self._record(Happening(about=About(kind=kind, name=name), reason=FAILED, message=message, type=WARNING))
+        self._forget_old(now)
+        self.changed.set()
+        return seconds
+
+    def passed(self, part: str, kind: str, name: str) -> None:
+        case = self._cases.get((part, kind, name)) if self._ill else None
+        if case is not None and not case.healed:
+            case.healed = True
+            self._ill -= 1
+            about, message = About(kind=kind, name=name), f"{part} handles it again"
+            self._record(Happening(about=about, reason=HANDLED, message=message))
+            self.changed.set()
+
+    def holds(self, part: str, kind: str, name: str) -> bool:
+        """Whether the key failed and its time to be tried again has not come."""
+        case = self._cases.get((part, kind, name)) if self._ill else None
+        return case is not None and not case.healed and self._clock.monotonic() < case.again_at
+
+    def left_seconds(self, part: str, kind: str, name: str) -> float:
+        """How long the key has to wait at least, although it changed; 0 when it may be tried now."""
+        case = self._cases.get((part, kind, name)) if self._ill else None
+        if case is None or case.healed:
+            return 0.0
+        return max(0.0, case.failed_at + LEAST_SECONDS - self._clock.monotonic())
+
+    def hurry(self, part: str, kind: str, name: str) -> None:
+        """The key changed: it may be tried as soon as the least time has passed."""
+        case = self._cases.get((part, kind, name)) if self._ill else None
+        if case is not None:
+            case.again_at = min(case.again_at, case.failed_at + LEAST_SECONDS)
+
+    @property
+    def total(self) -> int:
+        return self._ill
+
+    def isolated(self, most: int) -> tuple[Isolated, ...]:
+        """The newest of what is isolated now, so many at most."""
+        if not self._ill:
+            return ()
+        ill = [(key, case) for key, case in self._cases.items() if not case.healed]
+        ill.sort(key=lambda pair: pair[1].since, reverse=True)
+        return tuple(
+            Isolated(
+                about=About(kind=kind, name=name),
+                part=part,
+                error=case.error,
+                count=case.count,
+                since=case.since,
+                again=case.again,
+            )
+            for (part, kind, name), case in ill[:most]
+        )
+
+    async def supervise(self, part: str, kind: str, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Runs the work until it returns; begins it again, with back-off, whenever it raises what is not Deposed."""
+        healing: asyncio.TimerHandle | None = None
+        try:
+            while True:
+                try:
+                    return await work()
+                except Exception as error:
+                    if ends_term(error):
+                        raise
+                    if healing is not None:
+                        healing.cancel()
+                    seconds = self.failed(part, kind, name, error)
+                    await self._clock.sleep(seconds)
+                    loop = asyncio.get_running_loop()
+                    healing = loop.call_later(_HEALED_SECONDS, self.passed, part, kind, name)
+        finally:
+            if healing is not None:
+                healing.cancel()
+
+    def _forget_old(self, now: float) -> None:
+        if len(self._cases) > 2 * self._ill + _MANY:
+            self._cases = {
+                key: case
+                for key, case in self._cases.items()
+                if not case.healed or now - case.failed_at < _REMEMBERED_SECONDS
+            }
+
+
+class PartWard:
+    """The ward of one component in a quarantine."""
+
+    def __init__(self, quarantine: Quarantine, part: str) -> None:
+        self._quarantine = quarantine
+        self._part = part
+
+    def holds(self, kind: str, name: str) -> bool:
+        return self._quarantine.holds(self._part, kind, name)
+
+    def failed(self, kind: str, name: str, error: Exception) -> None:
+        self._quarantine.failed(self._part, kind, name, error)
+
+    def passed(self, kind: str, name: str) -> None:
+        self._quarantine.passed(self._part, kind, name)
+
+
+def ends_term(error: BaseException) -> bool:
+    """Whether the error says that this replica leads no longer, be it among others."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(Deposed)[0] is not None
+    return isinstance(error, Deposed)
