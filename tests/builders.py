@@ -181,7 +181,9 @@ class FulfilmentBuilder:
             want=self.want,
         )
 
-    def observed(self, phase: str, *, report: int = 1, percent: int | None = None, reason: str = "") -> Observed:
+    def observed(
+        self, phase: str, *, report: int = 1, percent: int | None = None, reason: str = "", message: str = ""
+    ) -> Observed:
         """All of its tasks are in this phase."""
         finished = NOW if phase in ("Succeeded", "Failed", "Cancelled") else ""
         tasks = tuple(
@@ -192,6 +194,7 @@ class FulfilmentBuilder:
                 phase=phase,
                 percent=percent,
                 reason=reason,
+                message=message,
                 finished=finished,
             )
             for task in self.tasks

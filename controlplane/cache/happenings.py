@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Entry, Snapshot
+from controlplane.model import texts
 from controlplane.model.errors import Broken
 from controlplane.model.event import NORMAL, WARNING, About, Happening
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment
@@ -43,9 +44,17 @@ _WISHES = {
     "drain": ("DrainWished", "DrainTakenBack"),
 }
 _SILENT_FIELDS = frozenset({"resolved", "resolved_digest", "digest", "value", "secrets", "sealed"})
+# Texts that name things of the control plane. Any other text (env, command, labels, url, ...) may hold a password, and
+# events are for everybody: of those only the names of what changed are told. Numbers are always told.
+_OPEN_TEXTS = frozenset({
+    "target_policy", "not_before", "deadline", "region", "driver", "owner", "creator", "packet", "placement", "metric",
+    "provider", "image", "class", "kubeconfig_secret", "security", "orchestration", "mount", "name", "id",
+})  # fmt: skip
 _DECISIONS = {"retry": "Retry", "hold": "Held", "ignore": "Ignored"}
 _TROUBLE = frozenset({"Suspect", "Failed"})
 _MOST_ENDS = 50
+# Characters of what an attempt said, and of one value or its keys.
+_MOST_MESSAGE, _MOST_VALUE = 300, 60
 # What is new there, or gone, is what is meant to be.
 _COME_AND_GO = frozenset({"config/orders", "desired"})
 
@@ -160,7 +169,13 @@ def _attempt_told(task: EndedTask, target: str) -> str:
 
 def _end(task: EndedTask) -> str:
     code = f"exit code {task.exit_code}" if task.exit_code is not None else ""
-    return ", ".join(part for part in (task.reason or task.phase, code, task.message[:120]) if part)
+    return ", ".join(part for part in (task.reason or task.phase, code, _message(task)) if part)
+
+
+def _message(task: EndedTask) -> str:
+    """As the joblet cut it; of what is longer all the same, the end where the cause is told last."""
+    keep: Literal["start", "end"] = "end" if task.reason in ("StartError", "ImageError", "Failed") else "start"
+    return texts.cut(task.message, _MOST_MESSAGE, keep=keep)
 
 
 def _stop(delta: Delta, look: Look) -> Iterator[Happening]:
@@ -239,17 +254,30 @@ def _changed(delta: Delta, about: About) -> Iterator[Happening]:
             yield _told(delta, about, made if new.get(name) else taken_back, "", by)
     others = [name for name in different if name not in _WISHES]
     if others:
-        parts = (
-            name if name in _SILENT_FIELDS else f"{name} {_short(old, name)} -> {_short(new, name)}" for name in others
-        )
+        parts = (_change_of(name, old.get(name), new.get(name)) for name in others)
         yield _told(delta, about, "Changed", "; ".join(parts), by)
 
 
-def _short(fields: Mapping[str, Any], name: str) -> str:
-    if name not in fields:
-        return "unset"
-    text = msgspec.json.encode(fields[name]).decode()
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _change_of(name: str, old: Any, new: Any) -> str:
+    """With both values where no secret can be in them; else the field alone, of a mapping with the keys that differ."""
+    if name in _SILENT_FIELDS:
+        return name
+    if _is_open(name, old) and _is_open(name, new):
+        return f"{name} {_short(old)} -> {_short(new)}"
+    before, after = (value if isinstance(value, dict) else {} for value in (old, new))
+    keys_changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    return f"{name} ({texts.cut(', '.join(keys_changed), _MOST_VALUE)})" if keys_changed else name
+
+
+def _is_open(name: str, value: Any) -> bool:
+    """Numbers and mappings of numbers, and texts that name things of the control plane."""
+    if isinstance(value, dict):
+        return all(_is_open("", part) for part in value.values())
+    return value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and name in _OPEN_TEXTS)
+
+
+def _short(value: Any) -> str:
+    return "unset" if value is None else texts.cut(msgspec.json.encode(value).decode(), _MOST_VALUE)
 
 
 def _fields(entry: Entry | None) -> Mapping[str, Any]:

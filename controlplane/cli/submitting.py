@@ -190,7 +190,9 @@ async def _await_end(shell: Shell, client: Client, name: str, seconds: float | N
 def _say_failures(shell: Shell, item: dict[str, Any]) -> None:
     for task in [task for task in item.get("tasks", []) if task["phase"] == "Failed"][:10]:
         code = "" if task["exit_code"] is None else f", exit code {task['exit_code']}"
-        shell.say(f"task {task['job']}/{task['index']} on {task['target']}: {task['reason'] or 'failed'}{code}")
+        message = f": {task['message']}" if task.get("message") else ""
+        where = f" on {task['target']}" if task.get("target") else ""
+        shell.say(f"task {task['job']}/{task['index']}{where}: {task['reason'] or 'failed'}{code}{message}")
 
 
 def user() -> str:

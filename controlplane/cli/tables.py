@@ -73,12 +73,14 @@ def _status(key: str) -> Any:
 
 
 def _room(item: Item) -> str:
-    """`free/all` of every quantity that the target offers."""
+    """`free/all` of every quantity that the target offers; nodes name many (hugepages) of which they have none."""
     free = item["status"].get("free") or {}
     used = item["status"].get("used") or {}
     parts = []
     for name, left in free.items():
-        parts.append(f"{name} {quantity.show(name, left)}/{quantity.show(name, left + used.get(name, 0))}")
+        total = left + used.get(name, 0)
+        if left or total:
+            parts.append(f"{name} {quantity.show(name, left)}/{quantity.show(name, total)}")
     return ", ".join(parts) or "-"
 
 
@@ -89,6 +91,13 @@ def _tasks(item: Item) -> str:
 def _observed(item: Item) -> str:
     observed = item.get("observed")
     return observed["phase"] if observed else "Placed"
+
+
+def _messages(item: Item) -> str:
+    """What the target says of its tasks, each sentence once."""
+    observed = item.get("observed") or {}
+    said = dict.fromkeys(task["message"] for task in observed.get("tasks", []) if task.get("message"))
+    return "; ".join(said) or "-"
 
 
 def _jobs(item: Item) -> str:
@@ -200,6 +209,7 @@ FULFILMENTS = (
     Column("HOLDS", _text("holds"), wide=True),
     Column("REQUESTS", lambda item: quantities(item.get("requests")), wide=True),
     _AGE,
+    Column("MESSAGE", _messages, wide=True),
 )
 RULES = (_NAME, Column("WHEN", _text("when")), Column("THEN", _text("then")), _LABELS, _OWNER, _ID, _AGE)
 SCALE_POLICIES = (
@@ -291,6 +301,7 @@ TASKS = (
     Column("DECIDED", _text("why"), wide=True),
     Column("FULFILMENT", _text("fulfilment"), wide=True),
     Column("ARTEFACTS", _text("artefacts"), wide=True),
+    Column("MESSAGE", _text("message")),
 )
 APPLIED = (
     Column("KIND", _text("kind")),

@@ -15,7 +15,7 @@ import msgspec
 from controlplane.cache.detour import Detour
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
-from controlplane.engine import reasons, sentences, words
+from controlplane.engine import reasons, sentences, unstarted, words
 from controlplane.engine.backlog import Backlog
 from controlplane.engine.decide import decide
 from controlplane.engine.room import Room
@@ -124,14 +124,21 @@ def next_to_go(world: World, backlog: Backlog, order: str) -> int:
 
 
 def conclusion(ledger: OrderLedger, groups: Sequence[GroupExplanation], ahead: Sequence[Ahead], going: int) -> str:
-    """One line for a person."""
+    """One line for a person: what waits, and what is placed and does not start."""
+    waits = _waits(ledger, groups, ahead, going)
+    unstarted_tasks = unstarted.sentence_of(ledger)
+    return " ".join(filter(None, (waits, unstarted_tasks))) or "Nothing of this order waits."
+
+
+def _waits(ledger: OrderLedger, groups: Sequence[GroupExplanation], ahead: Sequence[Ahead], going: int) -> str:
+    """Empty when nothing does."""
     waiting = sum(group.count for group in groups)
     if not waiting:
         held = ledger.counts().held
         if held:
             who = "task is" if held == 1 else "tasks are"
             return f"{held} {who} held until somebody says `cpctl release`; nothing else of this order waits."
-        return "Nothing of this order waits."
+        return ""
     front = f"{waiting} {'task waits' if waiting == 1 else 'tasks wait'}"
     if going >= waiting:
         return f"{front} for the next cycle only."

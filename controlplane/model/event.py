@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from controlplane.model import texts
 from controlplane.model.object import Object
 
 NORMAL, WARNING = "Normal", "Warning"
@@ -162,7 +163,7 @@ class Folding:
             about=happening.about,
             type=happening.type,
             reason=happening.reason,
-            message=happening.message[:MOST_TEXT],
+            message=texts.cut(happening.message, MOST_TEXT),
             by=happening.by or self._by,
             first=now,
             last=now,
@@ -179,4 +180,4 @@ class Folding:
 
 
 def _key(told: Happening | Event) -> tuple[str, ...]:
-    return (told.about.kind, told.about.name, told.reason, told.message[:MOST_TEXT])
+    return (told.about.kind, told.about.name, told.reason, texts.cut(told.message, MOST_TEXT))

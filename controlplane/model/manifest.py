@@ -47,7 +47,7 @@ _DURATIONS = frozenset(
         "time_limit", "backoff", "deadline", "cool_down", "idle",
         "clean_up", "target_grace", "joblet_lease", "heartbeat", "kill_grace",
         "failure_memory", "backoff_cap", "default_time_limit", "history", "target_suspect", "drain_timeout",
-        "seconds",
+        "stop_grace", "seconds",
     }
 )  # fmt: skip
 _WRITTEN_BY_THE_SYSTEM = frozenset({"created"})

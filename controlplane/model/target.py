@@ -8,6 +8,10 @@ from msgspec import field
 from controlplane.model.object import Named, Object, Part
 from controlplane.model.quantity import Number
 
+# What is asked of the pods of a cluster, and how long one that is stopped may take at most.
+SECURITY = ("restricted", "baseline")
+MOST_GRACE_SECONDS = 86400
+
 
 class Window(Part, frozen=True, kw_only=True):
     days: tuple[str, ...] = ()
@@ -17,6 +21,8 @@ class Window(Part, frozen=True, kw_only=True):
 
 
 class Target(Named, tag="Target", frozen=True, kw_only=True):
+    """`security` and `stop_grace` (seconds) are told to the joblet that a replica runs for a `kubeconfig_secret`."""
+
     driver: str = ""
     region: str = ""
     capacity: dict[str, Number] | None = None
@@ -24,6 +30,8 @@ class Target(Named, tag="Target", frozen=True, kw_only=True):
     default_time_limit: Number | None = None
     windows: tuple[Window, ...] = ()
     kubeconfig_secret: str = ""
+    security: str = ""
+    stop_grace: Number | None = None
     cordoned: bool = False
     drain: bool = False
     drain_timeout: Number | None = None

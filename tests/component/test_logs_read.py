@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.model.errors import Invalid, NotFound, Refused, Unavailable
+from controlplane.model.fulfilment import Observed, ObservedTask
+from controlplane.store import codec, keys
 from tests.component.joblet_stage import alive
 from tests.component.logs_stage import TARGET, LogsStage, a_stage
 from tests.etcd import Etcd
@@ -153,6 +155,39 @@ async def test_what_never_started_says_why(stage: LogsStage) -> None:
     placed = await stage.place(order, "true")
     assert f"placed on target {TARGET}" in str(await stage.logs(api, order).refusal())
     await stage.end(placed, "retry")
+
+
+async def test_a_command_that_could_not_be_started_says_why_instead_of_showing_nothing(stage: LogsStage) -> None:
+    api = await stage.an_api()
+    await stage.a_joblet(api)
+    order = await stage.an_order()
+    first = await stage.place(order, "/nonexistent/program")
+    await stage.until_phase(first, "Failed")
+    why = f"attempt 1 of job-1/0 could not be started on target {TARGET}: StartError: /nonexistent/program: No such"
+    assert why in str(await stage.logs(api, order).refusal())
+    reader = stage.logs(api, order, follow=True)
+    following = asyncio.ensure_future(reader.rest())
+    await stage.until(lambda: any(why in note for note in reader.notes))
+    await stage.end(first, "retry")
+    second = await stage.place(order, "echo", "two", attempt=2)
+    await stage.until_phase(second, "Succeeded")
+    await stage.end(second)
+    assert await following == b"two\n"
+
+
+async def test_a_placed_task_that_does_not_start_says_what_its_target_says(stage: LogsStage) -> None:
+    api = await stage.an_api()
+    order = await stage.an_order()
+    placed = await stage.place(order, "true")
+    ref = placed.tasks[0]
+    task = ObservedTask(
+        job=ref.job, index=ref.index, attempt=1, phase="Starting", reason="ImageError", message="ErrImagePull: refused"
+    )
+    seen = Observed(id=placed.id, target=TARGET, session="s", report=1, phase="Starting", tasks=(task,))
+    await api.put(keys.observed(TARGET, placed.id), codec.encode(seen))
+    await stage.caught_up()
+    told = str(await stage.logs(api, order).refusal())
+    assert f"it is placed on target {TARGET}: ImageError: ErrImagePull: refused" in told
 
 
 @pytest.mark.parametrize(

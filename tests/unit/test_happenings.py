@@ -12,9 +12,13 @@ from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.observer import Observer
 from controlplane.model.event import Happening
 from controlplane.model.fulfilment import Ended, EndedTask
+from controlplane.model.job import Job
 from controlplane.model.leadership import Term, TermEnd
 from controlplane.model.order import Counts, OrderStatus
+from controlplane.model.packet import Packet, PacketJob
+from controlplane.model.resource import Resource
 from controlplane.model.rule import Rule
+from controlplane.model.scalepolicy import ScalePolicy
 from controlplane.model.settings import Settings
 from controlplane.model.target import TargetStatus
 from controlplane.store import keys
@@ -247,3 +251,60 @@ def test_a_new_leader_is_told_what_happened_behind_the_last_event(scene: Scene) 
     heard: list[Happening] = []
     scene.observer.subscribe(heard.append, known)
     assert [one.reason for one in heard] == ["Left"]
+
+
+NO_SUCH_FILE = 'exec: "/bin/doesnotexist": stat /bin/doesnotexist: no such file or directory'
+
+
+def test_of_a_long_start_error_the_event_keeps_the_cause(scene: Scene) -> None:
+    placed = a_fulfilment(ORDER.id).task(0)
+    ended = placed.ended("fail", reason="StartError")
+    long = f"{'failed to create shim task: ' * 20}{NO_SUCH_FILE}"
+    ended = msgspec.structs.replace(ended, tasks=(msgspec.structs.replace(ended.tasks[0], message=long),))
+    [told] = scene.tell({keys.ended(ORDER.id, placed.identity): ended})
+    assert "StartError, …" in told.message
+    assert NO_SUCH_FILE in told.message
+
+
+PASSWORD = "hunter2"
+
+
+def a_job_with(**said: Any) -> Job:
+    return Job(name="j", command=("run",), **said)
+
+
+@pytest.mark.parametrize(
+    ("folder", "old", "new", "message"),
+    [
+        ("jobs", a_job_with(), a_job_with(env={"DB_PASSWORD": PASSWORD}), "env (DB_PASSWORD)"),
+        ("jobs", a_job_with(env={"A": "1", "B": PASSWORD}), a_job_with(env={"A": "1"}), "env (B)"),
+        ("jobs", a_job_with(), Job(name="j", command=("run", f"--token={PASSWORD}")), "command"),
+        ("jobs", a_job_with(), a_job_with(labels={"key": PASSWORD}), "labels (key)"),
+        ("jobs", a_job_with(requests={"cpu": 1}), a_job_with(requests={"cpu": 2}), 'requests {"cpu":1} -> {"cpu":2}'),
+        (
+            "packets",
+            Packet(name="j"),
+            Packet(name="j", jobs=(PacketJob(job=a_job_with(env={"A": PASSWORD})),)),
+            "jobs",
+        ),
+        (
+            "scalepolicies",
+            ScalePolicy(name="j", provider="webhook", url="https://old/"),
+            ScalePolicy(name="j", provider="webhook", url=f"https://user:{PASSWORD}@new/"),
+            "url",
+        ),
+        ("rules", Rule(name="j", when="true"), Rule(name="j", when=f"job.env.KEY == '{PASSWORD}'"), "when"),
+    ],
+)
+def test_an_event_names_what_changed_and_shows_no_text_that_may_be_secret(
+    scene: Scene, folder: str, old: msgspec.Struct, new: msgspec.Struct, message: str
+) -> None:
+    scene.tell({keys.config(folder, "j"): old})
+    [told] = scene.tell({keys.config(folder, "j"): new})
+    assert (told.reason, told.message) == ("Changed", message)
+
+
+def test_resources_that_an_order_gets_are_named_without_their_values(scene: Scene) -> None:
+    changed = msgspec.structs.replace(ORDER, resources=(Resource(name="r", key="KEY", value=PASSWORD),))
+    [told] = scene.tell({keys.order(ORDER.id): changed})
+    assert (told.reason, told.message) == ("Changed", "resources")

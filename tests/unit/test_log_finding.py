@@ -120,3 +120,14 @@ def test_an_attempt_that_never_was_is_not_found() -> None:
         choose([an_attempt(1), an_attempt(2)], asked(attempt=3), 0)
     with pytest.raises(NotFound, match="previous"):
         choose([an_attempt(1)], asked(previous=True), 0)
+
+
+@pytest.mark.parametrize(("reason", "trouble"), [("StartError", "StartError: no such file"), ("Failed", "")])
+def test_an_attempt_that_could_not_be_started_says_so_instead_of_having_output(reason: str, trouble: str) -> None:
+    task = EndedTask(
+        job="a", index=0, attempt=1, phase="Failed", decision="fail", reason=reason, message="no such file"
+    )
+    ended = Ended(id="f", order=ORDER, target="here", epoch=1, cycle=1, ended="", tasks=(task,))
+    entry = Entry("status/ended", (ORDER, "f"), Value("key", codec.encode(ended), 1, 1, 0))
+    [attempt] = attempts_of(Place("a", 0, 0), None, [entry])
+    assert (attempt.trouble, attempt.failed_to_start) == (trouble, bool(trouble))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from controlplane.apiserver.views import tasks
 from controlplane.cache.detour import STRAIGHT
 from controlplane.controller_manager import folding
@@ -80,3 +82,30 @@ async def test_a_task_that_was_to_be_tried_again_when_its_order_was_cancelled_is
     told.write({keys.order_status(order.id): folded(told, order)})
     assert order.id not in told.ledgers.orders
     assert [phase for _, phase, _ in await shown(told, order)] == ["Cancelled"]
+
+
+async def messages(told: Told, order: Order) -> list[tuple[str, str, str]]:
+    page = await tasks.page(told.ledgers, told.picture.snapshot, order, start=0, limit=100, waits={})
+    return [(task.phase, task.reason, task.message) for task in page.tasks]
+
+
+async def test_a_placed_task_says_why_it_does_not_start_and_forgets_it_when_it_runs() -> None:
+    told = Told()
+    order = stored(told, an_order().jobs(cpu=1))
+    placed = a_fulfilment(order.id).task(0)
+    told.write({keys.desired("t1", placed.identity): placed.build()})
+    pulling = placed.observed("Starting", reason="ImageError", message="ErrImagePull: connection refused")
+    told.write({keys.observed("t1", placed.identity): pulling})
+    assert await messages(told, order) == [("Placed", "ImageError", "ErrImagePull: connection refused")]
+    told.write({keys.observed("t1", placed.identity): placed.observed("Running", report=2)})
+    assert await messages(told, order) == [("Running", "", "")]
+
+
+async def test_a_failed_task_keeps_what_its_target_said() -> None:
+    told = Told()
+    order = stored(told, an_order().jobs(cpu=1))
+    one = a_fulfilment(order.id).task(0)
+    ended = one.ended("fail", reason="StartError")
+    ended = replace(ended, tasks=(replace(ended.tasks[0], message="nope: No such file or directory"),))
+    told.write({keys.ended(order.id, one.identity): ended})
+    assert await messages(told, order) == [("Failed", "StartError", "nope: No such file or directory")]

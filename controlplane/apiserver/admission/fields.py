@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from controlplane.model import quantity
+from controlplane.model import quantity, texts
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.quantity import Number
 
@@ -137,5 +137,5 @@ def target_of(policy: str, field: str) -> str | None:
 
 
 def _short(value: str, *, quoted: bool = True) -> str:
-    cut = value if len(value) <= 80 else value[:77] + "..."
+    cut = texts.cut(value, 80)
     return repr(cut) if quoted else cut

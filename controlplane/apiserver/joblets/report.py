@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from controlplane.apiserver.joblets.messages import Answer
 from controlplane.apiserver.joblets.session import Session, name_of
-from controlplane.model import identity, times
+from controlplane.model import identity, texts, times
 from controlplane.model.errors import (
     Broken,
     Conflict,
@@ -43,7 +43,8 @@ def clipped(observed: Observed) -> Observed:
     if not any(len(task.reason) > MAX_REASON or len(task.message) > MAX_MESSAGE for task in observed.tasks):
         return observed
     tasks = tuple(
-        replace(task, reason=task.reason[:MAX_REASON], message=task.message[:MAX_MESSAGE]) for task in observed.tasks
+        replace(task, reason=task.reason[:MAX_REASON], message=texts.cut(task.message, MAX_MESSAGE))
+        for task in observed.tasks
     )
     return replace(observed, tasks=tasks)
 

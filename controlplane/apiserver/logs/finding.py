@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from controlplane.cache.ledger import ENDS, OrderLedger
+from controlplane.cache.ledger import ENDS, LiveFulfilment, OrderLedger
 from controlplane.cache.snapshot import Entry
 from controlplane.model import identity
 from controlplane.model.errors import Broken, Invalid, NotFound
-from controlplane.model.fulfilment import Ended
+from controlplane.model.fulfilment import Ended, EndedTask, ObservedTask, TaskRef
 from controlplane.model.order import Order, Resolved
 from controlplane.wire.v1 import logs_pb2
 
 MOST_LINES = 1_000_000_000
+# Ends of attempts that never ran, so that their targets keep no output.
+_NO_START = frozenset({"StartError", "ImageError"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,21 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`begun`: its joblet reported that it runs, or how it ended. `over`: nothing of it is desired any more."""
+    """`begun`: its joblet reported that it runs, or how it ended. `over`: nothing of it is desired any more.
+
+    `trouble` is what its target says of one that does not start, or could not be started: it has no output.
+    """
 
     number: int
     target: str
     fulfilment: str
     begun: bool
     over: bool
+    trouble: str = ""
+
+    @property
+    def failed_to_start(self) -> bool:
+        return self.begun and bool(self.trouble)
 
 
 def check(request: logs_pb2.LogsRequest) -> None:
@@ -94,16 +104,26 @@ def attempts_of(place: Place, ledger: OrderLedger | None, ended: Iterable[Entry]
             continue
         for task in end.tasks:
             if (task.job, task.index) == place.task:
-                found[task.attempt] = Attempt(task.attempt, end.target, end.id, begun=True, over=True)
+                trouble = _trouble(task) if task.reason in _NO_START else ""
+                ended_attempt = Attempt(task.attempt, end.target, end.id, begun=True, over=True, trouble=trouble)
+                found[task.attempt] = ended_attempt
     for live in ledger.live.values() if ledger is not None else ():
-        seen = {(task.job, task.index): task.phase for task in (live.observed.tasks if live.observed else ())}
+        seen = {(task.job, task.index): task for task in (live.observed.tasks if live.observed else ())}
         for ref in live.fulfilment.tasks:
             if (ref.job, ref.index) == place.task:
-                phase = seen.get(place.task, "Starting")
-                begun = phase == "Running" or phase in ENDS
-                placed = Attempt(ref.attempt, live.fulfilment.target, live.fulfilment.id, begun=begun, over=False)
-                found[ref.attempt] = placed
+                found[ref.attempt] = _placed(ref, live, seen.get(place.task))
     return [found[number] for number in sorted(found)]
+
+
+def _placed(ref: TaskRef, live: LiveFulfilment, seen: ObservedTask | None) -> Attempt:
+    phase = seen.phase if seen is not None else "Starting"
+    begun = phase == "Running" or phase in ENDS
+    trouble = _trouble(seen) if seen is not None and (not begun or seen.reason in _NO_START) else ""
+    return Attempt(ref.attempt, live.fulfilment.target, live.fulfilment.id, begun=begun, over=False, trouble=trouble)
+
+
+def _trouble(task: EndedTask | ObservedTask) -> str:
+    return ": ".join(filter(None, (task.reason, task.message)))
 
 
 def choose(attempts: Sequence[Attempt], request: logs_pb2.LogsRequest, after: int) -> Attempt | None:

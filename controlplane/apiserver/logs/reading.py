@@ -41,13 +41,15 @@ class Look(NamedTuple):
     attempts: list[Attempt]
     phase: str
     reason: str
+    message: str
 
     @property
     def final(self) -> bool:
         return self.phase in _FINAL
 
     def words(self) -> str:
-        return f"{self.phase} ({self.reason})" if self.reason else self.phase
+        front = f"{self.phase} ({self.reason})" if self.reason else self.phase
+        return f"{front}: {self.message}" if self.message else front
 
 
 class Reading:
@@ -92,6 +94,13 @@ class Reading:
             attempt = finding.choose(look.attempts, self._request, self._attempt)
             if attempt is None and self._attempt and look.final:
                 return
+            if attempt is not None and attempt.failed_to_start:
+                why = f"attempt {attempt.number} of {self._place} could not be started on target {attempt.target}"
+                if one or (look.final and attempt is look.attempts[-1]):
+                    raise NotFound(f"{why}: {attempt.trouble}")
+                yield self._chunk(note=f"{why}: {attempt.trouble}")
+                self._attempt = attempt.number
+                continue
             if attempt is None or not attempt.begun:
                 why = self._why_nothing(look, attempt)
                 if not self._request.follow or look.final:
@@ -208,7 +217,8 @@ class Reading:
 
     def _why_nothing(self, look: Look, attempt: Attempt | None) -> str:
         if attempt is not None:
-            return f"{self._place} has not started yet: it is placed on target {attempt.target}"
+            trouble = f": {attempt.trouble}" if attempt.trouble else ""
+            return f"{self._place} has not started yet: it is placed on target {attempt.target}{trouble}"
         if look.final:
             return f"{self._place} never started: it is {look.words()}"
         if self._attempt and look.phase not in _WAITING:
@@ -231,7 +241,8 @@ class Reading:
             page = await tasks.page(ledgers, snapshot, order, start=position, limit=1, waits=waits)
         ended = snapshot.all("status/ended", order.id)
         attempts = finding.attempts_of(self._place, ledgers.orders.get(order.id), ended)
-        return Look(attempts, page.tasks[0].phase, page.tasks[0].reason)
+        task = page.tasks[0]
+        return Look(attempts, task.phase, task.reason, task.message)
 
     def _chunk(self, **more: Any) -> logs_pb2.LogsChunk:
         return logs_pb2.LogsChunk(job=self._place.job, index=self._place.index, attempt=self._attempt, **more)

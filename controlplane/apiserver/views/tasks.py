@@ -63,6 +63,7 @@ _DECIDED = {
     "hold": TaskPhase.HELD,
 }
 _NOT_STARTED = frozenset({TaskPhase.PENDING, TaskPhase.HELD})
+_DECISION_FIELDS = ("decision", "policy", "why", "not_before", "avoid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ async def page(
             task.reason = waits.get(part, task.reason)
         if task.phase in (TaskPhase.CANCELLED, TaskPhase.FAILED) and not _by_its_attempt(task):
             task.reason = _why_over(task, rest)
-            for field in ("decision", "policy", "why", "not_before", "avoid"):
+            for field in _DECISION_FIELDS:
                 task.ClearField(field)
     return Page(tasks, start + len(places) < order.tasks_total)
 
@@ -211,7 +212,7 @@ def _task(
 
 
 def _show_live(message: Any, live: LiveFulfilment) -> None:
-    for field in ("exit_code", "reason", "percent", "artefacts", "decision", "policy", "why", "not_before", "avoid"):
+    for field in ("exit_code", "reason", "message", "percent", "artefacts", *_DECISION_FIELDS):
         message.ClearField(field)
     message.target, message.fulfilment = live.fulfilment.target, live.fulfilment.id
     for task in live.observed.tasks if live.observed is not None else ():
@@ -229,6 +230,8 @@ def _say(message: Any, task: EndedTask | ObservedTask) -> None:
         message.percent = task.percent
     if task.reason:
         message.reason = task.reason
+    if task.message:
+        message.message = task.message
     message.artefacts.extend(task.artefacts)
 
 

@@ -24,11 +24,11 @@ import msgspec
 from controlplane.joblet.home import replace
 from controlplane.joblet.reconcile import observed_task
 from controlplane.joblet.records import Subject
+from controlplane.model import texts
 from controlplane.model.fulfilment import ObservedTask, TaskRef
 
 MAX_ARTEFACTS = 100
 MAX_URL = 2048
-MESSAGE_CHARACTERS = 200
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _TAIL_BYTES = 4096
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class RunDir:
     def _verdict(self, end: End) -> tuple[str, str, str]:
         spec = self.spec()
         if end.how == "exited":
-            message = "" if end.code == 0 else _tail(self.path / "stderr").strip()[-MESSAGE_CHARACTERS:]
+            message = "" if end.code == 0 else self._last_words()
             return ("Succeeded", "", "") if end.code == 0 else ("Failed", "Failed", message)
         if end.how == "timed_out":
             limit = spec.time_limit if spec is not None else None
@@ -169,6 +169,9 @@ class RunDir:
                 return "Cancelled", stop.reason, ""
             return "Failed", "Evicted", "it was stopped from outside the control plane"
         return "Failed", "Lost", "it holds a unique resource, and its session was not confirmed in time"
+
+    def _last_words(self) -> str:
+        return texts.cut(_tail(self.path / "stderr").strip(), texts.MESSAGE_CHARACTERS, keep="end")
 
     def _read(self, name: str, kind: type[T]) -> T | None:
         """None when it is not there, or only half there because its writer was killed."""

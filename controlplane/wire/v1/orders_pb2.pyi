@@ -323,6 +323,7 @@ class Task(_message.Message):
     WHY_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_FIELD_NUMBER: _builtins.int
     AVOID_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     index: _builtins.int
     phase: _builtins.str
@@ -337,6 +338,8 @@ class Task(_message.Message):
     policy: _builtins.str
     why: _builtins.str
     not_before: _builtins.str
+    message: _builtins.str
+    """what the target said of the newest attempt: why it does not start, or how it ended"""
     @_builtins.property
     def artefacts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -359,10 +362,11 @@ class Task(_message.Message):
         why: _builtins.str | None = ...,
         not_before: _builtins.str | None = ...,
         avoid: _abc.Iterable[_builtins.str] | None = ...,
+        message: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_decision", b"_decision", "_exit_code", b"_exit_code", "_fulfilment", b"_fulfilment", "_not_before", b"_not_before", "_percent", b"_percent", "_policy", b"_policy", "_reason", b"_reason", "_target", b"_target", "_why", b"_why", "decision", b"decision", "exit_code", b"exit_code", "fulfilment", b"fulfilment", "not_before", b"not_before", "percent", b"percent", "policy", b"policy", "reason", b"reason", "target", b"target", "why", b"why"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_decision", b"_decision", "_exit_code", b"_exit_code", "_fulfilment", b"_fulfilment", "_message", b"_message", "_not_before", b"_not_before", "_percent", b"_percent", "_policy", b"_policy", "_reason", b"_reason", "_target", b"_target", "_why", b"_why", "decision", b"decision", "exit_code", b"exit_code", "fulfilment", b"fulfilment", "message", b"message", "not_before", b"not_before", "percent", b"percent", "policy", b"policy", "reason", b"reason", "target", b"target", "why", b"why"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decision", b"_decision", "_exit_code", b"_exit_code", "_fulfilment", b"_fulfilment", "_not_before", b"_not_before", "_percent", b"_percent", "_policy", b"_policy", "_reason", b"_reason", "_target", b"_target", "_why", b"_why", "artefacts", b"artefacts", "attempt", b"attempt", "avoid", b"avoid", "decision", b"decision", "exit_code", b"exit_code", "fulfilment", b"fulfilment", "index", b"index", "job", b"job", "not_before", b"not_before", "percent", b"percent", "phase", b"phase", "policy", b"policy", "reason", b"reason", "target", b"target", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decision", b"_decision", "_exit_code", b"_exit_code", "_fulfilment", b"_fulfilment", "_message", b"_message", "_not_before", b"_not_before", "_percent", b"_percent", "_policy", b"_policy", "_reason", b"_reason", "_target", b"_target", "_why", b"_why", "artefacts", b"artefacts", "attempt", b"attempt", "avoid", b"avoid", "decision", b"decision", "exit_code", b"exit_code", "fulfilment", b"fulfilment", "index", b"index", "job", b"job", "message", b"message", "not_before", b"not_before", "percent", b"percent", "phase", b"phase", "policy", b"policy", "reason", b"reason", "target", b"target", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__decision: _TypeAlias = _typing.Literal["decision"]  # noqa: Y015
     _WhichOneofArgType__decision: _TypeAlias = _typing.Literal["_decision", b"_decision"]  # noqa: Y015
@@ -370,6 +374,8 @@ class Task(_message.Message):
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
     _WhichOneofReturnType__fulfilment: _TypeAlias = _typing.Literal["fulfilment"]  # noqa: Y015
     _WhichOneofArgType__fulfilment: _TypeAlias = _typing.Literal["_fulfilment", b"_fulfilment"]  # noqa: Y015
+    _WhichOneofReturnType__message: _TypeAlias = _typing.Literal["message"]  # noqa: Y015
+    _WhichOneofArgType__message: _TypeAlias = _typing.Literal["_message", b"_message"]  # noqa: Y015
     _WhichOneofReturnType__not_before: _TypeAlias = _typing.Literal["not_before"]  # noqa: Y015
     _WhichOneofArgType__not_before: _TypeAlias = _typing.Literal["_not_before", b"_not_before"]  # noqa: Y015
     _WhichOneofReturnType__percent: _TypeAlias = _typing.Literal["percent"]  # noqa: Y015
@@ -388,6 +394,8 @@ class Task(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fulfilment) -> _WhichOneofReturnType__fulfilment | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message) -> _WhichOneofReturnType__message | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__not_before) -> _WhichOneofReturnType__not_before | None: ...
     @_typing.overload

@@ -300,6 +300,8 @@ class Target(_message.Message):
     DRAIN_FIELD_NUMBER: _builtins.int
     DEFAULT_TIME_LIMIT_FIELD_NUMBER: _builtins.int
     DRAIN_TIMEOUT_FIELD_NUMBER: _builtins.int
+    SECURITY_FIELD_NUMBER: _builtins.int
+    STOP_GRACE_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
@@ -320,6 +322,10 @@ class Target(_message.Message):
     """of jobs that have none, when they are placed here"""
     drain_timeout: _builtins.float
     """seconds that what runs may still take; not set: as the settings say"""
+    security: _builtins.str
+    """of a hosted cluster's pods: restricted (default) or baseline"""
+    stop_grace: _builtins.float
+    """seconds that a pod of a hosted cluster may take to stop; not set: 30"""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -354,12 +360,14 @@ class Target(_message.Message):
         drain: _builtins.bool = ...,
         default_time_limit: _builtins.float | None = ...,
         drain_timeout: _builtins.float | None = ...,
+        security: _builtins.str = ...,
+        stop_grace: _builtins.float | None = ...,
         status: Global___TargetStatus | None = ...,
         live: Global___Live | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_drain_timeout", b"_drain_timeout", "_max_fulfilments", b"_max_fulfilments", "capacity", b"capacity", "default_time_limit", b"default_time_limit", "drain_timeout", b"drain_timeout", "live", b"live", "max_fulfilments", b"max_fulfilments", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_drain_timeout", b"_drain_timeout", "_max_fulfilments", b"_max_fulfilments", "_stop_grace", b"_stop_grace", "capacity", b"capacity", "default_time_limit", b"default_time_limit", "drain_timeout", b"drain_timeout", "live", b"live", "max_fulfilments", b"max_fulfilments", "status", b"status", "stop_grace", b"stop_grace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_drain_timeout", b"_drain_timeout", "_max_fulfilments", b"_max_fulfilments", "capacity", b"capacity", "cordoned", b"cordoned", "created", b"created", "creator", b"creator", "default_time_limit", b"default_time_limit", "drain", b"drain", "drain_timeout", b"drain_timeout", "driver", b"driver", "id", b"id", "kubeconfig_secret", b"kubeconfig_secret", "labels", b"labels", "live", b"live", "max_fulfilments", b"max_fulfilments", "name", b"name", "owner", b"owner", "region", b"region", "revision", b"revision", "status", b"status", "windows", b"windows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_drain_timeout", b"_drain_timeout", "_max_fulfilments", b"_max_fulfilments", "_stop_grace", b"_stop_grace", "capacity", b"capacity", "cordoned", b"cordoned", "created", b"created", "creator", b"creator", "default_time_limit", b"default_time_limit", "drain", b"drain", "drain_timeout", b"drain_timeout", "driver", b"driver", "id", b"id", "kubeconfig_secret", b"kubeconfig_secret", "labels", b"labels", "live", b"live", "max_fulfilments", b"max_fulfilments", "name", b"name", "owner", b"owner", "region", b"region", "revision", b"revision", "security", b"security", "status", b"status", "stop_grace", b"stop_grace", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_time_limit: _TypeAlias = _typing.Literal["default_time_limit"]  # noqa: Y015
     _WhichOneofArgType__default_time_limit: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit"]  # noqa: Y015
@@ -367,12 +375,16 @@ class Target(_message.Message):
     _WhichOneofArgType__drain_timeout: _TypeAlias = _typing.Literal["_drain_timeout", b"_drain_timeout"]  # noqa: Y015
     _WhichOneofReturnType__max_fulfilments: _TypeAlias = _typing.Literal["max_fulfilments"]  # noqa: Y015
     _WhichOneofArgType__max_fulfilments: _TypeAlias = _typing.Literal["_max_fulfilments", b"_max_fulfilments"]  # noqa: Y015
+    _WhichOneofReturnType__stop_grace: _TypeAlias = _typing.Literal["stop_grace"]  # noqa: Y015
+    _WhichOneofArgType__stop_grace: _TypeAlias = _typing.Literal["_stop_grace", b"_stop_grace"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__default_time_limit) -> _WhichOneofReturnType__default_time_limit | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__drain_timeout) -> _WhichOneofReturnType__drain_timeout | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_fulfilments) -> _WhichOneofReturnType__max_fulfilments | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stop_grace) -> _WhichOneofReturnType__stop_grace | None: ...
 
 Global___Target: _TypeAlias = Target  # noqa: Y015
 

@@ -1,0 +1,29 @@
+"""Placed tasks that do not start, and what their targets say of them: nothing of them waits for a cycle. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from controlplane.cache.ledger import OrderLedger
+from controlplane.model import texts
+
+_MOST_CAUSES = 3
+
+
+def sentence_of(ledger: OrderLedger) -> str:
+    """How many tasks are placed whose joblet gives a reason why they have not started, by target and reason, the most
+    frequent first; empty when there is none."""
+    causes: Counter[str] = Counter()
+    for live in ledger.live.values():
+        for task in live.observed.tasks if live.observed is not None else ():
+            if task.phase == "Starting" and (task.reason or task.message):
+                said = ": ".join(filter(None, (task.reason, texts.cut(task.message, 2 * texts.MESSAGE_CHARACTERS))))
+                causes[f"on {live.fulfilment.target}, {said}"] += 1
+    if not causes:
+        return ""
+    total = sum(causes.values())
+    front = "1 task is placed and does not start" if total == 1 else f"{total} tasks are placed and do not start"
+    parts = [cause if count == total else f"{count} {cause}" for cause, count in causes.most_common(_MOST_CAUSES)]
+    if len(causes) > _MOST_CAUSES:
+        parts.append(f"and {len(causes) - _MOST_CAUSES} other reasons")
+    return f"{front}: {'; '.join(parts)}."

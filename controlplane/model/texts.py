@@ -1,0 +1,61 @@
+"""Texts for people: cut to a length, and shown without characters that steer a terminal. Pure.
+
+Every text that somebody else wrote (a kubelet, a command, another user) goes through here before it is stored shorter
+or reaches a terminal or a log.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+# Of what a target says of one attempt: stored with it, and shown whole wherever the attempt is.
+MESSAGE_CHARACTERS = 200
+MARK = "…"
+# Control characters (C0 but tab and newline, DEL, C1), those that hide or turn text (bidirectional and other format
+# characters), line and paragraph separators, and halves of surrogate pairs.
+_STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
+)
+
+
+def cut(text: str, most: int, *, keep: Literal["start", "end"] = "start") -> str:
+    """The text itself, or as much of its start or end as `most` characters hold, with a mark where the rest was."""
+    if len(text) <= most:
+        return text
+    if keep == "start":
+        return text[: most - 1] + MARK
+    return MARK + text[len(text) - most + 1 :]
+
+
+def printable(text: str) -> str:
+    """One line without control characters: what a user stored must not steer another user's terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def steers(text: str) -> bool:
+    """Whether anything in the text would act on a terminal instead of being shown; line ends and tabs do not."""
+    return _STEERING.search(text) is not None
+
+
+def escaped(text: str) -> str:
+    """With `\\x1b` and the like for everything that steers; line ends and tabs stay."""
+    return _STEERING.sub(lambda match: _escape(ord(match[0])), text)
+
+
+def escaped_json(text: str) -> str:
+    """The same for a JSON document, where an escape has to be one of JSON: it holds the same value."""
+    return _STEERING.sub(lambda match: _json_escape(ord(match[0])), text)
+
+
+def _escape(code: int) -> str:
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _json_escape(code: int) -> str:
+    if code <= 0xFFFF:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
