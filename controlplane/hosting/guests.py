@@ -24,6 +24,8 @@ class Guest:
     secret_name: str
     secret_id: str
     secret_digest: str
+    security: str = ""
+    stop_grace: float | None = None
 
 
 def guests_of(snapshot: Snapshot, incarnation: str) -> dict[str, Guest]:
@@ -45,7 +47,16 @@ def _guest(snapshot: Snapshot, name: str) -> Guest | None:
     if target is None or not target.kubeconfig_secret:
         return None
     secret = secret_of(snapshot, target.kubeconfig_secret)
-    return Guest(name, target.id, secret.name, secret.id, secret.digest) if secret is not None else None
+    if secret is None:
+        return None
+    grace = float(target.stop_grace) if target.stop_grace is not None else None
+    return Guest(name, target.id, secret.name, secret.id, secret.digest, target.security, grace)
+
+
+def options_of(guest: Guest) -> list[str]:
+    """What the target says of its pods, as arguments of its joblet; the rest is as the joblet has it by itself."""
+    options = ["--security", guest.security] if guest.security else []
+    return options + (["--grace", f"{guest.stop_grace:g}s"] if guest.stop_grace is not None else [])
 
 
 def secret_of(snapshot: Snapshot, name: str) -> Secret | None:

@@ -19,7 +19,7 @@ import structlog
 from controlplane.aio.clock import Clock
 from controlplane.cache.reflector import Cache, Delta
 from controlplane.hosting import child
-from controlplane.hosting.guests import TREES, Guest, guests_of, instance_secret, known_etcd, secret_of
+from controlplane.hosting.guests import TREES, Guest, guests_of, instance_secret, known_etcd, options_of, secret_of
 from controlplane.model import kubeconfig
 from controlplane.model.errors import Refused
 from controlplane.model.event import WARNING, About, Happening, Record
@@ -143,6 +143,7 @@ class Host:
         folder = self._launch.folder / guest.target
         argv = [*self._launch.command, "--target", guest.target, "--data-dir", str(folder)]
         argv += ["--namespace", config.namespace] if config.namespace else []
+        argv += options_of(guest)
         with _scratch(folder) as scratch:
             environment = {**self._launch.environment, "TMPDIR": str(scratch)}
             running = await child.start(argv, environment, kubeconfig.render(config), papers, config.hidden())

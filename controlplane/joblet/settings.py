@@ -10,9 +10,9 @@ from controlplane.aio.failpoint import Failpoints
 from controlplane.model import quantity
 from controlplane.model.errors import Invalid
 from controlplane.model.quantity import Number
+from controlplane.model.target import MOST_GRACE_SECONDS, SECURITY
 
 DRIVERS = ("process", "simulated", "kubernetes")
-SECURITY = ("restricted", "baseline")
 MOST_NICE = 19
 # A create may reach the API as late as its time-out and act as long again; names stay taken well beyond that.
 TIMEOUTS_A_TOMBSTONE = 4
@@ -28,7 +28,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     kubeconfig: a file; empty inside the cluster. namespace: of the pods; empty for the joblet's own, or `default`.
     request_timeout: of one request. tombstone: how long a pod that ended is kept. start_patience: how long a pod may
     wait for an image or a node. away: how long the API may be gone before the joblet falls silent. pull_secrets: for
-    the images of all pods. security: what is asked of all pods.
+    the images of all pods. security: what is asked of all pods. grace: how long a pod that is stopped may take.
     """
 
     kubeconfig: str = ""
@@ -39,10 +39,14 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     away: Number = 10
     pull_secrets: tuple[str, ...] = ()
     security: str = "restricted"
+    grace: Number = 30
 
     def __post_init__(self) -> None:
-        for name in ("request_timeout", "tombstone", "start_patience", "away"):
+        for name in ("request_timeout", "tombstone", "start_patience", "away", "grace"):
             quantity.check(getattr(self, name), name)
+        if not 1 <= self.grace <= MOST_GRACE_SECONDS:
+            # Without any, the API would forget a pod whose node has not confirmed that it ended.
+            raise Invalid("grace", f"must be 1 to {MOST_GRACE_SECONDS} s, not {self.grace}")
         if self.request_timeout < 1:
             raise Invalid("request_timeout", f"must be at least 1 s, not {self.request_timeout}")
         if self.tombstone < TIMEOUTS_A_TOMBSTONE * self.request_timeout:

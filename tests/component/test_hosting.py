@@ -213,6 +213,19 @@ async def test_a_changed_secret_starts_it_anew_as_the_same_and_a_relabelled_one_
         assert host.pids == {"t": second["pid"]}
 
 
+async def test_what_the_target_says_of_its_pods_reaches_its_joblet_which_another_word_starts_anew(stage: Stage) -> None:
+    await stage.give("t", "life-1")
+    async with running(stage.host()):
+        first = await stage.one()
+        assert not {"--security", "--grace"} & set(first["argv"])
+        target = Target(name="t", id="target-1", driver="kubernetes", kubeconfig_secret="s")
+        await stage.put(keys.config("targets", "t"), replace(target, security="baseline", stop_grace=5))
+        second = await stage.one(after=first["pid"])
+        argv = second["argv"]
+        assert argv[argv.index("--security") + 1] == "baseline"
+        assert argv[argv.index("--grace") + 1] == "5s"
+
+
 @pytest.mark.parametrize("key", [keys.config("targets", "t"), keys.config("secrets", "s"), keys.hosting("t")])
 async def test_it_ends_with_what_it_was_started_for(stage: Stage, key: str) -> None:
     await stage.give("t", "life-1")

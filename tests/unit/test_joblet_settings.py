@@ -57,6 +57,8 @@ def test_several_targets_are_numbered_and_one_is_not() -> None:
         ("namespace", {"namespace": "No_Name"}),
         ("pull_secrets", {"pull_secrets": ("good", "")}),
         ("security", {"security": "privileged"}),
+        ("grace", {"grace": 0}),
+        ("grace", {"grace": 1e9}),
     ],
 )
 def test_a_wrong_setting_of_a_cluster_is_refused_by_name(field: str, wrong: dict[str, Any]) -> None:

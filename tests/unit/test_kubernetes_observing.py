@@ -222,3 +222,69 @@ def test_a_pod_that_is_gone_ended_as_it_was_stopped_or_is_lost() -> None:
     assert vanished(a_ref(), a_pod(running())).reason == "Lost"
     gone = vanished(a_ref(), stopped(a_pod(running()), reason="Cancelled"))
     assert (gone.phase, gone.reason) == ("Cancelled", "Cancelled")
+
+
+NO_SUCH_FILE = 'exec: "/bin/doesnotexist": stat /bin/doesnotexist: no such file or directory: unknown'
+COULD_NOT_START = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+    f"unable to start container process: error during container init: {NO_SUCH_FILE}"
+)
+
+
+def test_a_container_that_could_not_start_has_no_time_of_its_start() -> None:
+    """A kubelet writes the beginning of 1970 there."""
+    pod = a_pod(ended(128, "StartError", COULD_NOT_START), phase="Failed")
+    pod["status"]["containerStatuses"][0]["state"]["terminated"]["startedAt"] = "1970-01-01T00:00:00Z"
+    task = the_task(pod)
+    assert (task.phase, task.reason, task.exit_code) == ("Failed", "StartError", None)
+    assert (task.started, task.finished) == ("", "2026-01-01T00:00:05.000Z")
+
+
+@pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
+def test_of_a_long_start_error_the_cause_at_its_end_is_kept(reason: str) -> None:
+    task = the_task(a_pod(ended(128, reason, COULD_NOT_START), phase="Failed"))
+    assert task.message.startswith("…")
+    assert task.message.endswith(NO_SUCH_FILE)
+
+
+@pytest.mark.parametrize("why", ["ErrImagePull", "CreateContainerError"])
+def test_of_a_long_sentence_why_a_container_waits_reason_and_cause_are_kept(why: str) -> None:
+    cause = "dial tcp 127.0.0.1:1: connect: connection refused"
+    task = the_task(a_pod(waiting(why, f"failed to pull image {'x' * 300}: {cause}"), phase="Pending"))
+    assert task.message.startswith(f"{why}: …")
+    assert task.message.endswith(cause)
+    assert len(task.message) == 200
+
+
+def test_of_a_long_sentence_of_the_scheduler_its_start_is_kept() -> None:
+    sentence = "0/300 nodes are available: 300 Insufficient cpu. " + "preemption: no. " * 50
+    pod = a_pod(phase="Pending", conditions=[condition("PodScheduled", "False", "Unschedulable", sentence)])
+    message = the_task(pod).message
+    assert message.startswith("Unschedulable: 0/300 nodes are available: 300 Insufficient cpu.")
+    assert message.endswith("…")
+
+
+ROOT = [
+    'container has runAsNonRoot and image will run as root (pod: "cp-1_work(5c0)", container: task-0)',
+    'container has runAsNonRoot and image has non-numeric user (node), cannot verify user is non-root (pod: "cp-1_w")',
+    'container\'s runAsUser breaks non-root policy (pod: "cp-1_work(5c0)", container: task-0)',
+]
+
+
+@pytest.mark.parametrize("sentence", ROOT)
+def test_an_image_that_would_run_as_root_is_hopeless_at_once_and_says_what_helps(sentence: str) -> None:
+    pod = a_pod(waiting("CreateContainerConfigError", sentence), phase="Pending")
+    why = hopeless(pod, patience_over=False)
+    assert why is not None
+    assert (why.phase, why.reason) == ("Failed", "StartError")
+    assert sentence.partition(" (pod:")[0] in why.message
+    assert "--security baseline" in why.message
+    assert the_task(pod).message == why.message
+
+
+def test_a_missing_secret_may_still_come() -> None:
+    pod = a_pod(waiting("CreateContainerConfigError", 'secret "film" not found'), phase="Pending")
+    assert hopeless(pod, patience_over=False) is None
+    assert hopeless(pod, patience_over=True) == Stopping(
+        phase="Failed", reason="StartError", message='CreateContainerConfigError: secret "film" not found'
+    )

@@ -9,7 +9,7 @@ from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
 from controlplane.model import windows
 from controlplane.model.errors import Invalid, LimitExceeded
-from controlplane.model.target import Target, Window
+from controlplane.model.target import MOST_GRACE_SECONDS, SECURITY, Target, Window
 
 MAX_WINDOWS = 64
 MAX_DRAIN_SECONDS = 365 * 86400
@@ -31,6 +31,7 @@ def admit(target: Target, known: Catalogue, path: str = "") -> Target:
             raise Invalid(at(path, "drain_timeout"), "is for a target that is drained: set drain too")
     if target.kubeconfig_secret:
         _kubeconfig_secret(target, known, at(path, "kubeconfig_secret"))
+    _told_to_joblet(target, path)
     if len(target.windows) > MAX_WINDOWS:
         field = at(path, "windows")
         raise LimitExceeded(f"{field}: must not hold more than {MAX_WINDOWS} windows", field=field)
@@ -47,6 +48,19 @@ def _kubeconfig_secret(target: Target, known: Catalogue, path: str) -> None:
     if target.driver != "kubernetes":
         raise Invalid(path, "is for targets with the driver kubernetes only")
     catalogue.secret(known, target.kubeconfig_secret, path)
+
+
+def _told_to_joblet(target: Target, path: str) -> None:
+    """What a replica tells the joblet that it runs; any other joblet is told by whoever starts it."""
+    for name, flag in (("security", "--security"), ("stop_grace", "--grace")):
+        if getattr(target, name) and not target.kubeconfig_secret:
+            raise Invalid(
+                at(path, name), f"is for targets with a kubeconfig_secret only; start another joblet with {flag}"
+            )
+    if target.security:
+        fields.one_of(target.security, SECURITY, at(path, "security"))
+    if target.stop_grace is not None:
+        fields.number(target.stop_grace, at(path, "stop_grace"), least=1, most=MOST_GRACE_SECONDS)
 
 
 def _window(window: Window, path: str) -> None:

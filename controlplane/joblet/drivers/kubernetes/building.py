@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.failpoint import Failpoints
@@ -31,6 +32,7 @@ async def build(
         namespace=cluster.namespace or namespace_of(cluster.kubeconfig),
         pull_secrets=cluster.pull_secrets,
         security=cluster.security,
+        grace_seconds=math.ceil(cluster.grace),
     )
     times = Times(tombstone=float(cluster.tombstone), start=float(cluster.start_patience), away=float(cluster.away))
     return KubernetesDriver(

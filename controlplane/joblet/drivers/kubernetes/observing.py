@@ -8,18 +8,21 @@ the driver deletes such a pod, and only when it is gone has the attempt ended.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 import msgspec
 
 from controlplane.joblet.drivers.kubernetes import pod as pods
-from controlplane.joblet.drivers.kubernetes.results import MESSAGE_CHARACTERS, progress, said
+from controlplane.joblet.drivers.kubernetes.results import progress, said
 from controlplane.joblet.reconcile import observed_task
-from controlplane.model import times
+from controlplane.model import texts, times
 from controlplane.model.errors import Invalid
 from controlplane.model.fulfilment import ObservedTask, TaskRef
 
 Status = Mapping[str, Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 STOPPING = "controlplane/stopping"
 UNSCHEDULABLE, NODE_LOST, OOM = "Unschedulable", "NodeLost", "OOMKilled"
@@ -32,8 +35,12 @@ START_REASONS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError",
      "PreStartHookError", "PostStartHookError", "CrashLoopBackOff", "CreatePodSandboxError"}
 )  # fmt: skip
-# These never get better by waiting.
+# These never get better by waiting. An image that would run as root does not either: of the causes of its reason, of
+# which others may pass (a Secret that is missing), the kubelet's sentence tells which it is.
 FATAL = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+_CONFIG_ERROR = "CreateContainerConfigError"
+_ROOT_REFUSED = ("runAsNonRoot", "non-root policy")
+_ROOT_HINT = "; images that run as root need --security baseline of the joblet (of a hosted target: security: baseline)"
 _CANNOT_RUN = frozenset({"ContainerCannotRun", "StartError"})
 _UNKNOWN_END = frozenset({"ContainerStatusUnknown"})
 _LOST_NODE = frozenset({NODE_LOST, "NodeStatusUnknown"})
@@ -90,8 +97,8 @@ def hopeless(pod: Mapping[str, Any], *, patience_over: bool) -> Stopping | None:
     for state in states:
         waiting = _part(state, "waiting")
         reason, failure = str(waiting.get("reason", "")), _why_waiting(str(waiting.get("reason", "")))
-        if failure and (patience_over or reason in FATAL):
-            return Stopping(phase="Failed", reason=failure, message=_message(reason, waiting.get("message")))
+        if failure and (patience_over or reason in FATAL or _wants_root(waiting)):
+            return Stopping(phase="Failed", reason=failure, message=_why_not_started(waiting))
     if patience_over and (condition := _unschedulable(status)) is not None:
         return Stopping(phase="Failed", reason="Evicted", message=_message(UNSCHEDULABLE, condition.get("message")))
     return None
@@ -110,7 +117,7 @@ def _waiting(pod: Mapping[str, Any], ref: TaskRef, waiting: Status) -> ObservedT
     status = _part(pod, "status")
     reason = str(waiting.get("reason", ""))
     if failure := _why_waiting(reason):
-        return observed_task(ref, "Starting", reason=failure, message=_message(reason, waiting.get("message")))
+        return observed_task(ref, "Starting", reason=failure, message=_why_not_started(waiting))
     if (condition := _unschedulable(status)) is not None:
         message = _message(UNSCHEDULABLE, condition.get("message"))
         return observed_task(ref, "Starting", reason=UNSCHEDULABLE, message=message)
@@ -199,6 +206,19 @@ def _why_waiting(reason: str) -> str:
     return "ImageError" if reason in IMAGE_REASONS else "StartError" if reason in START_REASONS else ""
 
 
+def _wants_root(waiting: Status) -> bool:
+    said_so = str(waiting.get("message") or "")
+    return waiting.get("reason") == _CONFIG_ERROR and any(words in said_so for words in _ROOT_REFUSED)
+
+
+def _why_not_started(waiting: Status) -> str:
+    """The cause of such a failure is at the end of its sentence; which pod it is about needs no telling."""
+    reason, sentence = str(waiting.get("reason", "")), str(waiting.get("message") or "")
+    if _wants_root(waiting):
+        return _message(reason, sentence.partition(" (pod: ")[0], keep="end") + _ROOT_HINT
+    return _message(reason, sentence, keep="end")
+
+
 def _unschedulable(status: Status) -> Status | None:
     return _condition(status, "PodScheduled", "False")
 
@@ -220,16 +240,20 @@ def _condition(status: Status, kind: str, *values: str) -> Status | None:
     return next((one for one in found if one.get("type") == kind and one.get("status") in values), None)
 
 
-def _message(what: str, why: object) -> str:
+def _message(what: str, why: object, keep: Literal["start", "end"] = "start") -> str:
+    """`what` stays whole, `why` is cut."""
     text = str(why or "").strip()
-    return (f"{what}: {text}" if what and text else what or text)[:MESSAGE_CHARACTERS]
+    front = f"{what}: " if what and text else what
+    return front + texts.cut(text, max(texts.MESSAGE_CHARACTERS - len(front), 1), keep=keep)
 
 
 def _time(text: object) -> str:
+    """Empty where it is not known, for which a kubelet writes 1970-01-01T00:00:00Z."""
     try:
-        return times.show(times.parse(str(text), "time")) if text else ""
+        moment = times.parse(str(text), "time") if text else _EPOCH
     except Invalid:
         return ""
+    return times.show(moment) if moment > _EPOCH else ""
 
 
 def _annotations(pod: Mapping[str, Any]) -> Mapping[str, str]:

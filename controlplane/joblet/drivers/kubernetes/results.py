@@ -15,10 +15,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from controlplane.model import texts
+
 PROGRESS = "controlplane/progress"
 MAX_ARTEFACTS = 100
 MAX_URL = 2048
-MESSAGE_CHARACTERS = 200
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _NUMBER = re.compile(r"[0-9]{1,3}(\.[0-9]*)?%?")
 
@@ -43,7 +44,7 @@ def said(termination_message: str) -> Said:
             percent = percent_of(line)
         elif line:
             rest.append(line)
-    return Said("\n".join(rest)[-MESSAGE_CHARACTERS:], tuple(urls), percent)
+    return Said(texts.cut("\n".join(rest), texts.MESSAGE_CHARACTERS, keep="end"), tuple(urls), percent)
 
 
 def progress(annotations: Mapping[str, str], container: str, *, alone: bool) -> int | None:
