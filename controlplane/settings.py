@@ -13,6 +13,9 @@ from pathlib import Path
 from controlplane.model import quantity
 from controlplane.model.errors import Invalid
 
+# Of a leader's lease, in seconds.
+DEFAULT_TTL = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSettings:
@@ -35,7 +38,7 @@ class ReplicaSettings:
     etcd_ca: str = ""
     etcd_cert: str = ""
     etcd_key: str = ""
-    ttl: int = 5
+    ttl: int = DEFAULT_TTL
     loop_silence: float = 2.0
     pulse_silence: float = 2.0
     pulse_beat: float = 0.25

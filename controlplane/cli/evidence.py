@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from controlplane.aio.clock import SystemClock
 from controlplane.client import Client
 from controlplane.client.caller import Patience
 from controlplane.model.errors import Compacted, ControlPlaneError, Invalid, NotFound
+from controlplane.settings import DEFAULT_TTL
 from controlplane.store.kv import Store
 from controlplane.verify import p10_reasons, reading, records
 from controlplane.verify.p8_cache import Told
@@ -18,6 +20,8 @@ from controlplane.verify.records import Record
 from controlplane.wire.v1 import common_pb2
 
 MOST_ORDERS = 1000
+# A burst of ten thousand changes reaches every cache within this time.
+CACHE_SECONDS = 10.0
 _AT_ONCE = 16
 _LOOKS = 12
 _LOOK_SECONDS = 0.5
@@ -55,12 +59,32 @@ def identities(path: Path) -> list[str]:
 
 async def hashes(store: Store, replicas: Sequence[tuple[str, str]]) -> list[Told]:
     """What each replica (name, address) says of its cache, beside a list at the same revision."""
-    return await asyncio.gather(*(_hash(store, name, endpoint) for name, endpoint in replicas))
+    newest = await reading.newest(store)
+    return await asyncio.gather(*(_hash(store, name, endpoint, newest) for name, endpoint in replicas))
 
 
-async def _hash(store: Store, name: str, endpoint: str) -> Told:
+async def _reached(client: Client, newest: int) -> int:
+    """The revision of the replica's cache, once it is that new or the time for it is up."""
+    clock = SystemClock()
+    give_up = clock.monotonic() + CACHE_SECONDS
+    while (revision := (await client.cluster.status()).revision) < newest and clock.monotonic() < give_up:
+        await clock.sleep(_LOOK_SECONDS)
+    return int(revision)
+
+
+async def ttl_seconds(store: Store, leases: Sequence[int]) -> float:
+    """The longest time that a candidate's lease was granted for; that of the settings when nobody stands."""
+    granted = await asyncio.gather(*(store.granted_seconds(lease) for lease in leases))
+    return max(granted, default=0) or DEFAULT_TTL
+
+
+async def _hash(store: Store, name: str, endpoint: str, newest: int) -> Told:
     async with Client([endpoint], patience=_SHORT) as client:
         try:
+            reached = await _reached(client, newest)
+            if reached < newest:
+                behind = f"stayed behind revision {newest}, which etcd had {CACHE_SECONDS:g} s before"
+                return Told(name, reached, behind=behind)
             told = await client.cluster.hash()
         except ControlPlaneError as error:
             return Told(name, failure=str(error))

@@ -59,6 +59,8 @@ async def _judge(
     if leader.stands or place.replicas:
         await reading.follow(store, leader, span.last, lambda: leader.leads, _LEADER_SECONDS)
     checks.orders.acknowledged(acknowledged, now_milliseconds=wall_milliseconds())
+    await reading.settle(store, checks.suspicions, SystemClock())
+    checks.tell_suspicions()
     note = _NO_RECORDS if place.data_dir is None else _ran(checks, place.data_dir)
     return [
         checks.fenced.verdict(),
@@ -69,7 +71,7 @@ async def _judge(
         p6_priority.judge(*await replays.newest(store, SystemClock())),
         checks.lifecycle.verdict(),
         p8_cache.judge(await evidence.hashes(store, place.replicas)) if place.replicas else _no_endpoints("P8"),
-        leader.verdict(expected=bool(place.replicas)),
+        leader.verdict(expected=bool(place.replicas), ttl_seconds=await evidence.ttl_seconds(store, leader.leases)),
         await _reasons(place) if place.replicas else _no_endpoints("P10"),
         unknown("P11", "comes with divisible jobs"),
     ]

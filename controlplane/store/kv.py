@@ -107,6 +107,14 @@ class Store:
         request = rpc.LeaseRevokeRequest(ID=lease)
         await self.channels.read(lambda channel, left: rpc.LeaseStub(channel).LeaseRevoke(request, timeout=left))
 
+    async def granted_seconds(self, lease: int) -> int:
+        """For how long the lease was granted; 0 when it is gone."""
+        request = rpc.LeaseTimeToLiveRequest(ID=lease)
+        answer = await self.channels.read(
+            lambda channel, left: rpc.LeaseStub(channel).LeaseTimeToLive(request, timeout=left)
+        )
+        return int(answer.grantedTTL) if answer.TTL > 0 else 0
+
     async def compact(self, revision: int) -> None:
         request = rpc.CompactionRequest(revision=revision)
         await self.channels.read(lambda channel, left: rpc.KVStub(channel).Compact(request, timeout=left))

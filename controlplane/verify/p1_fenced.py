@@ -30,7 +30,7 @@ class _Stamped(msgspec.Struct):
 
 class Fenced:
     def __init__(self) -> None:
-        self._tally = Tally("P1")
+        self._tally = Tally("P1", "no leader wrote anything")
         self._candidates: dict[str, int] = {}
         self._leader = 0
 

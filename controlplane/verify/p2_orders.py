@@ -30,7 +30,7 @@ class _Known:
 
 class Orders:
     def __init__(self) -> None:
-        self._tally = Tally("P2")
+        self._tally = Tally("P2", "no order was submitted, changed or deleted")
         self._orders: dict[str, _Known] = {}
         self._final: set[str] = set()
         self._clean_up_seconds = float(DEFAULT.clean_up)

@@ -23,7 +23,7 @@ _STAND_IN = "lost-"
 
 class Attempts:
     def __init__(self) -> None:
-        self._tally = Tally("P3")
+        self._tally = Tally("P3", "nothing was placed")
         self._newest: dict[Task, tuple[int, str]] = {}
         self._live: set[str] = set()
         self._floor = 0

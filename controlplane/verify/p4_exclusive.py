@@ -2,7 +2,8 @@
 
 At every revision the claim of a resource names the one fulfilment that holds it, and a claim never passes from one
 fulfilment to another without having been gone. In reality an interval runs from the "started" to the "ended" of the
-joblets' records, on the monotonic clock of one boot. Of pods there are no such records: `p4_lost`.
+joblets' records, on the monotonic clock of one boot. Of pods, which have no process here, an end may be missing in the
+records: `p4_lost`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Run = tuple[str, str, int, int]
 
 class Exclusive:
     def __init__(self) -> None:
-        self._tally = Tally("P4")
-        self._lost = LostHolders(self._tally)
+        self.tally = Tally("P4", "no unique resource was claimed")
+        self._lost = LostHolders(self.tally)
         self._claims: dict[str, str] = {}
         self._holds: dict[str, tuple[str, ...]] = {}
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
@@ -49,7 +50,7 @@ class Exclusive:
 
     def verdict(self, note: str = "") -> Verdict:
         self._judge()
-        return self._tally.verdict(note)
+        return self.tally.verdict(note)
 
     def _follow(self, event: Event) -> None:
         if event.tree == "claims":
@@ -74,18 +75,18 @@ class Exclusive:
         self._claims[name] = event.object.fulfilment
         if before is not None and before != event.object.fulfilment:
             why = f"passed from fulfilment {before} to {event.object.fulfilment} without having been released"
-            self._tally.broken(event.key, event.revision, why)
+            self.tally.broken(event.key, event.revision, why)
 
     def _judge(self) -> None:
         for name in self._touched:
-            self._tally.checked += 1
+            self.tally.checked += 1
             holders, claimed = self._holders[name], self._claims.get(name)
             if len(holders) > 1:
                 why = f"is held by {len(holders)} fulfilments: {', '.join(sorted(holders))}"
-                self._tally.broken(keys.claim(name), self._revision, why)
+                self.tally.broken(keys.claim(name), self._revision, why)
             for holder in sorted(holders - {claimed}):
                 why = f"is held by fulfilment {holder}, but " + (f"claimed by {claimed}" if claimed else "not claimed")
-                self._tally.broken(keys.claim(name), self._revision, why)
+                self.tally.broken(keys.claim(name), self._revision, why)
             if not holders:
                 del self._holders[name]
         self._touched.clear()
@@ -103,16 +104,30 @@ class Exclusive:
             self._interval(begun, record.monotonic if begun.boot == record.boot else begun.monotonic)
 
     def records_end(self, lives: Callable[[Record], bool], now: float) -> str:
-        """Judges what the records say; `lives` tells whether a process runs now. Returns what could not be judged."""
-        skipped = 0
+        """Judges what the records say; `lives` tells whether a process runs now. Returns a note for people."""
+        unended = []
         for record in self._begun.values():
             if lives(record):
                 self._interval(record, now)
             else:
-                skipped += 1
+                # When it ended is not known, but it was there when it began.
+                self._interval(record, record.monotonic)
+                if record.pid:
+                    unended.append(record)
         for (name, _), intervals in self._intervals.items():
             self._overlaps(name, sorted(intervals, key=lambda interval: interval[:2]))
-        return f"{skipped} holders died without a record of their end and were skipped" if skipped else ""
+        followed = sum(self._is_followed(record) for record in unended)
+        if followed:
+            self.tally.cannot_tell(
+                f"{followed} holders died without a record of their end, and others held the same later"
+            )
+        alone = len(unended) - followed
+        return f"{alone} holders died without a record of their end, and nobody held the same later" if alone else ""
+
+    def _is_followed(self, record: Record) -> bool:
+        """Whether another holder of the same began later, so that the two may have overlapped."""
+        later = (other for name in record.holds for _, _, other in self._intervals[name, record.boot])
+        return any(other.run != record.run and other.monotonic > record.monotonic for other in later)
 
     def _interval(self, begun: Record, end: float) -> None:
         for name in begun.holds:
@@ -121,9 +136,9 @@ class Exclusive:
     def _overlaps(self, name: str, intervals: Sequence[tuple[float, float, Record]]) -> None:
         until, last = 0.0, None
         for start, end, record in intervals:
-            self._tally.checked += 1
+            self.tally.checked += 1
             if last is not None and start < until and record.run != last.run:
                 why = f"fulfilment {record.fulfilment} on {record.target} ran {until - start:.3f} s beside "
-                self._tally.broken(keys.claim(name), 0, why + f"fulfilment {last.fulfilment} on {last.target}")
+                self.tally.broken(keys.claim(name), 0, why + f"fulfilment {last.fulfilment} on {last.target}")
             if end > until:
                 until, last = end, record

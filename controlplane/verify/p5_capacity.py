@@ -61,7 +61,7 @@ class _Doubt:
 
 class Capacity:
     def __init__(self) -> None:
-        self._tally = Tally("P5")
+        self._tally = Tally("P5", "nothing was placed")
         self._places: defaultdict[str, _Place] = defaultdict(_Place)
         self._placed: dict[str, tuple[str, Mapping[str, Number]]] = {}
         self._doubts: defaultdict[tuple[int, int], list[_Doubt]] = defaultdict(list)

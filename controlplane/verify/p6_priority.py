@@ -52,7 +52,7 @@ class Seen:
 
 def judge(cycles: Iterable[Seen], why_no_more: str = "") -> Verdict:
     """`why_no_more` tells what kept others from being looked at."""
-    tally = Tally("P6")
+    tally = Tally("P6", "no cycle is on record")
     for seen in cycles:
         tally.checked += 1
         key, revision = keys.cycle(seen.replayed.epoch, seen.replayed.cycle), seen.replayed.revision

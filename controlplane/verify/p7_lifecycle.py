@@ -29,8 +29,8 @@ Phases = Mapping[object, str]
 
 class Lifecycle:
     def __init__(self) -> None:
-        self._tally = Tally("P7")
-        self._made = MadeTargets(self._tally)
+        self.tally = Tally("P7", "no phase changed, and nothing is placed")
+        self._made = MadeTargets(self.tally)
         self._orders: dict[str, str] = {}
         self._targets: dict[str, str] = {}
         self._reports: dict[str, Phases] = {}
@@ -59,7 +59,7 @@ class Lifecycle:
             elif event.tree == "inventory" and event.parts[1] != keys.LIVE:
                 self._report(event)
             elif event.tree == "status/ended" and not event.deleted:
-                self._tally.checked += 1
+                self.tally.checked += 1
                 if not event.is_new:
                     self._broken(event, "was written again: how an attempt ended never changes")
         for event in changes:
@@ -67,7 +67,7 @@ class Lifecycle:
                 (self._desired.discard if event.deleted else self._desired.add)(event.key)
 
     def verdict(self) -> Verdict:
-        return self._tally.verdict()
+        return self.tally.verdict()
 
     def _order(self, event: Event) -> None:
         name = event.parts[0]
@@ -90,7 +90,7 @@ class Lifecycle:
             self._targets[name] = self._step(event, before, event.object.phase, _TARGET_STEPS)
 
     def _step(self, event: Event, before: str, after: str, allowed: frozenset[tuple[str, str]]) -> str:
-        self._tally.checked += 1
+        self.tally.checked += 1
         if (before, after) not in allowed:
             self._broken(event, f"went from {before} to {after}")
         return sys.intern(after)
@@ -101,7 +101,7 @@ class Lifecycle:
             return
         if not isinstance(event.object, Observed):
             return
-        self._tally.checked += 1
+        self.tally.checked += 1
         if keys.desired(*event.parts) not in self._desired:
             self._broken(event, "was reported while its fulfilment was not desired")
         before, after = self._reports.get(event.key, {}), _phases(event.object)
@@ -112,7 +112,7 @@ class Lifecycle:
         self._reports[event.key] = after
 
     def _broken(self, event: Event, why: str) -> None:
-        self._tally.broken(event.key, event.revision, why)
+        self.tally.broken(event.key, event.revision, why)
 
 
 def _phases(observed: Observed) -> Phases:

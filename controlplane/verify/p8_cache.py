@@ -1,6 +1,8 @@
-"""P8: the cache of each replica equals a linearisable list at the same revision.
+"""P8: the cache of each replica equals a linearisable list at the same revision, and follows what is written.
 
-The digest is computed here from the list alone, as `HashResponse` in the API describes it.
+A cache that stands still equals a list at its own revision for ever, so each cache also has to reach, within a stated
+time, the revision that etcd had when the replica was asked. The
+digest is computed here from the list alone, as `HashResponse` in the API describes it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one replica said of its cache, and what a list at that revision says; or why there is no answer."""
+    """What one replica said of its cache, and what a list at that revision says; or why there is no answer.
+
+    `behind` says so when the cache did not reach what etcd has.
+    """
 
     replica: str
     revision: int = 0
@@ -41,14 +46,17 @@ class Told:
     listed_hash: str = ""
     listed_keys: int = 0
     failure: str = ""
+    behind: str = ""
 
 
 def judge(answers: Sequence[Told]) -> Verdict:
     """One replica that could not be asked leaves the promise unknown, unless another one breaks it."""
-    tally = Tally("P8")
+    tally = Tally("P8", "etcd holds no keys of the control plane")
     failures = [f"{told.replica}: {told.failure}" for told in answers if told.failure]
     for told in answers:
-        if told.failure:
+        if told.behind:
+            tally.broken(keys.ROOT, told.revision, f"the cache of {told.replica} {told.behind}")
+        if told.failure or told.behind:
             continue
         tally.checked += told.listed_keys
         if told.hash != told.listed_hash:

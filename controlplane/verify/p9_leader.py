@@ -1,11 +1,13 @@
 """P9: a leader exists again after each fault: somebody leads now, and terms follow each other without a hole.
 
 Epochs increase, and every term but the very first says how the one before it ended. How long nobody led cannot be
-read from stamps of several machines; the drill measures it.
+read from stamps of several machines; the drill measures it. Leaders that follow each other too fast are in `p9_terms`,
+orders that do not go on in `p9_orders`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -14,18 +16,22 @@ import msgspec
 from controlplane.model import times
 from controlplane.model.errors import Invalid
 from controlplane.model.leadership import Candidate, Term
+from controlplane.settings import DEFAULT_TTL
 from controlplane.store import keys
 from controlplane.verify.history import Event
-from controlplane.verify.verdict import Tally, Verdict, unknown
+from controlplane.verify.p9_terms import Recorded, rushes
+from controlplane.verify.verdict import Tally, Verdict
 
 FIRST = "first"
+_HEX = re.compile("[0-9a-f]{1,16}")
 
 
 class Leader:
     def __init__(self) -> None:
-        self._tally = Tally("P9")
+        self.tally = Tally("P9", "no term is on record")
         self._candidates: dict[str, int] = {}
         self._terms: dict[int, Term] = {}
+        self._recorded: list[Recorded] = []
         self._last: int | None = None
         self._revision = 0
 
@@ -52,14 +58,22 @@ class Leader:
         """Whether the first candidate has put its term on record."""
         return min(self._candidates.values(), default=0) in self._terms
 
-    def verdict(self, *, expected: bool = True) -> Verdict:
+    @property
+    def leases(self) -> list[int]:
+        """Of the candidates: their keys name them."""
+        names = [key.removeprefix(keys.ELECTION) for key in self._candidates]
+        return [int(name, 16) for name in names if _HEX.fullmatch(name)]
+
+    def verdict(self, *, expected: bool = True, ttl_seconds: float = DEFAULT_TTL) -> Verdict:
         """`expected`: replicas are known to run, so that somebody has to lead."""
+        for rush in rushes(self._recorded, ttl_seconds):
+            self.tally.broken(rush.last.key, rush.last.revision, rush.why)
         if not self.leads and not self.stands and not expected:
-            return unknown("P9", "no replica stands for election")
-        if not self.leads:
+            self.tally.cannot_tell("no replica stands for election")
+        elif not self.leads:
             first = min(self._candidates, key=lambda key: self._candidates[key], default=keys.ELECTION)
-            self._tally.broken(first, self._revision, "nobody leads")
-        return self._tally.verdict(self._gaps())
+            self.tally.broken(first, self._revision, "nobody leads")
+        return self.tally.verdict(self._gaps())
 
     def _stand(self, event: Event) -> None:
         if event.tree != "election":
@@ -75,22 +89,23 @@ class Leader:
         if known is None:
             return False
         if msgspec.structs.replace(known, since=term.since) != term:
-            self._tally.broken(event.key, event.revision, "was changed after it had been written")
+            self.tally.broken(event.key, event.revision, "was changed after it had been written")
         return True
 
     def _append(self, event: Event, term: Term) -> None:
-        self._tally.checked += 1
+        self.tally.checked += 1
         last, self._last = self._last, max(term.epoch, self._last or 0)
         self._terms[term.epoch] = term
+        self._recorded.append(Recorded(event.key, event.revision, term))
         if last is None:
             return
         if term.epoch <= last:
-            self._tally.broken(event.key, event.revision, f"came after term {last}, but is older")
+            self.tally.broken(event.key, event.revision, f"came after term {last}, but is older")
         elif term.ended is None or not term.ended.how or term.ended.how == FIRST:
-            self._tally.broken(event.key, event.revision, f"does not say how term {last} ended")
+            self.tally.broken(event.key, event.revision, f"does not say how term {last} ended")
         elif term.ended.epoch != last:
             why = f"says how term {term.ended.epoch} ended, but the one before was {last}"
-            self._tally.broken(event.key, event.revision, why)
+            self.tally.broken(event.key, event.revision, why)
 
     def _gaps(self) -> str:
         stamps = []

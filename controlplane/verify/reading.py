@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from controlplane.aio.clock import Clock
 from controlplane.model.errors import Compacted, Unavailable
 from controlplane.store import keys
 from controlplane.store.kv import Store
@@ -18,6 +20,7 @@ from controlplane.store.maintenance import oldest
 from controlplane.store.watch import Batch, watch
 from controlplane.verify import history
 from controlplane.verify.p8_cache import Listing
+from controlplane.verify.suspicion import Suspicions
 from controlplane.verify.verdict import Listener
 
 _TRIES = 5
@@ -98,18 +101,42 @@ async def _newest(store: Store, revision: int) -> int:
 
 async def follow(store: Store, listener: Listener, after: int, until: Callable[[], bool], seconds: float) -> bool:
     """Feeds what happens after that revision until the listener has heard enough; False when the time was up first."""
-    try:
-        async with asyncio.timeout(seconds):
-            if until():
-                return True
-            async for batch in watch(store.channels, keys.ROOT, after + 1):
-                for revision, changes in history.by_revision(batch.changes):
-                    listener.change(revision, changes)
-                if until():
-                    return True
-    except (TimeoutError, Compacted):
-        pass
+    with suppress(TimeoutError, Compacted):
+        await _follow(store, listener, after, until, seconds)
     return until()
+
+
+async def _follow(store: Store, listener: Listener, after: int, until: Callable[[], bool], seconds: float) -> None:
+    """Returns when the listener has heard enough; TimeoutError when the time was up first."""
+    async with asyncio.timeout(seconds):
+        if until():
+            return
+        async for batch in watch(store.channels, keys.ROOT, after + 1):
+            for revision, changes in history.by_revision(batch.changes):
+                listener.change(revision, changes)
+            if until():
+                return
+
+
+async def settle(store: Store, suspicions: Suspicions, clock: Clock) -> None:
+    """Listens to what happens after history for as long as a suspicion needs; at once when there is none."""
+    suspicions.begin(clock.monotonic())
+    left = suspicions.left(clock.monotonic())
+    while left:
+        try:
+            after = suspicions.present.revision
+            await _follow(store, suspicions, after, lambda: not suspicions.left(clock.monotonic()), left)
+        except TimeoutError:
+            # A suspicion that changed may need more time than it did.
+            pass
+        except Compacted:
+            suspicions.give_up("history was compacted meanwhile")
+        left = suspicions.left(clock.monotonic())
+
+
+async def newest(store: Store) -> int:
+    """The newest revision of all keys that are there now."""
+    return await _newest(store, await store.revision())
 
 
 async def listing(store: Store, revision: int) -> Listing:

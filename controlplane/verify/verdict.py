@@ -48,11 +48,13 @@ class Listener(Protocol):
 
 
 class Tally:
-    """Counts what was looked at and keeps what was found wrong."""
+    """Counts what was looked at and keeps what was found wrong; `nothing` says why nothing was looked at."""
 
-    def __init__(self, promise: str) -> None:
+    def __init__(self, promise: str, nothing: str) -> None:
         self.promise = promise
         self.checked = 0
+        self._nothing = nothing
+        self._doubts: list[str] = []
         self._broken = 0
         self._violations: list[Violation] = []
 
@@ -61,9 +63,17 @@ class Tally:
         if len(self._violations) < MOST_SHOWN:
             self._violations.append(Violation(key, revision, why))
 
+    def cannot_tell(self, why: str) -> None:
+        """Something may break the promise, and nobody can say: without a violation the verdict is unknown."""
+        self._doubts.append(why)
+
     def verdict(self, note: str = "") -> Verdict:
         if self._broken > MOST_SHOWN:
             note = f"{self._broken} violations, the first {MOST_SHOWN} shown" + (f"; {note}" if note else "")
+        doubts = self._doubts if self.checked else [self._nothing, *self._doubts]
+        if doubts and not self._broken:
+            why = "; ".join(filter(None, [*doubts, note]))
+            return Verdict(promise=self.promise, ok=None, checked=self.checked, why=why)
         return Verdict(
             promise=self.promise,
             ok=not self._broken,

@@ -30,12 +30,12 @@ class Past:
     def __init__(self) -> None:
         self.revision = 1
         self._created: dict[str, int] = {}
-        self._changes: list[Change] = []
+        self.changes: list[Change] = []
 
     def commit(self, writes: Mapping[str, Written]) -> int:
         self.revision += 1
         for key, written in writes.items():
-            self._changes.append(Change(key, self.revision, self._value(key, written)))
+            self.changes.append(Change(key, self.revision, self._value(key, written)))
         return self.revision
 
     def _value(self, key: str, written: Written) -> Value | None:
@@ -52,14 +52,14 @@ class Past:
     def told_to(self, check: L, *, since: int = 1) -> L:
         """Shows the check the state at that revision and everything after it."""
         state: dict[str, Value] = {}
-        for change in self._changes:
+        for change in self.changes:
             if change.revision > since:
                 continue
             state.pop(change.key, None)
             if change.value is not None:
                 state[change.key] = change.value
         check.start([history.of_value(state[key]) for key in sorted(state)])
-        later = [change for change in self._changes if change.revision > since]
+        later = [change for change in self.changes if change.revision > since]
         for revision, events in history.by_revision(later):
             check.change(revision, events)
         return check

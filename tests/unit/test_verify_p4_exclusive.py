@@ -7,6 +7,7 @@ import pytest
 from controlplane.store import keys
 from controlplane.verify.p4_exclusive import Exclusive
 from controlplane.verify.records import Record
+from controlplane.verify.verdict import Verdict
 from tests.unit import past
 from tests.unit.past import ORDER, Past
 
@@ -103,10 +104,29 @@ def test_a_holder_that_still_lives_reaches_to_now() -> None:
     assert overlaps(*lines) == []
 
 
-def test_a_holder_that_died_without_a_record_is_counted_as_skipped() -> None:
+def judged(*lines: Record) -> tuple[Verdict, str]:
+    """What is said when none of them lives."""
     check = Exclusive()
-    check.record(line("started", 1, "A"))
-    assert check.records_end(lambda record: False, 9.0).startswith("1 holders")
+    for record in lines:
+        check.record(record)
+    note = check.records_end(lambda record: False, 9.0)
+    return check.verdict(note), note
+
+
+def test_a_holder_that_died_without_a_record_and_was_the_last_one_is_noted() -> None:
+    verdict, note = judged(*ran("A", 1, 2), line("started", 3, "B"))
+    assert (verdict.ok, note) == (True, "1 holders died without a record of their end, and nobody held the same later")
+
+
+def test_whether_a_holder_that_died_without_a_record_overlapped_the_next_one_is_not_known() -> None:
+    verdict, _ = judged(line("started", 1, "A"), *ran("B", 5, 6))
+    assert (verdict.ok, verdict.violations) == (None, ())
+    assert "1 holders died without a record of their end, and others held the same later" in verdict.why
+
+
+def test_a_holder_without_a_record_of_its_end_that_began_beside_another_is_found() -> None:
+    verdict, _ = judged(*ran("A", 1, 5), line("started", 3, "B"))
+    assert verdict.ok is False
 
 
 def test_other_resources_and_other_boots_do_not_overlap() -> None:

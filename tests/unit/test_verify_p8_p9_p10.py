@@ -36,6 +36,19 @@ def test_a_replica_that_cannot_be_asked_leaves_the_promise_unknown() -> None:
     assert p8_cache.judge([]).ok is None
 
 
+def test_a_cache_that_stands_still_is_found_though_it_equals_a_list_at_its_own_revision() -> None:
+    frozen = Told("replica-1", 24, behind="stayed behind revision 66, which etcd had 10 s before")
+    found = p8_cache.judge([told("replica-2", "same"), frozen, Told("replica-3", failure="dead")])
+    assert found.ok is False
+    (violation,) = found.violations
+    assert violation.revision == 24
+    assert violation.why == "the cache of replica-1 stayed behind revision 66, which etcd had 10 s before"
+
+
+def test_caches_of_an_etcd_without_keys_prove_nothing() -> None:
+    assert p8_cache.judge([Told("replica-1", 1, "same", 0, "same", 0)]).ok is None
+
+
 def test_the_digest_of_a_list_is_that_of_the_api() -> None:
     whole, pieces = Listing(), Listing()
     values = [Value(f"{keys.ROOT}claims/{name}", b"", 1, at, 0) for at, name in enumerate("abc", start=2)]
@@ -124,6 +137,11 @@ def test_pending_tasks_with_a_reason_each_are_good() -> None:
 def test_a_pending_task_without_a_reason_is_found() -> None:
     (violation,) = p10_reasons.judge([waiting(3, 2)]).violations
     assert violation.why == "3 tasks are pending, but reasons are given for 2"
+
+
+def test_without_an_open_order_nothing_was_checked() -> None:
+    found = p10_reasons.judge([])
+    assert (found.ok, found.checked, found.why) == (None, 0, "no order is open")
 
 
 def test_nothing_of_a_cancelled_or_final_order_needs_a_reason() -> None:

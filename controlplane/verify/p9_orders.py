@@ -1,0 +1,121 @@
+"""The part of P9 about orders: every accepted order goes on.
+
+A placed task is reported by its target within a lease, as long as the target is Ready. What was reported as ended is
+taken up, and an order of which nothing is left to run becomes final. While a restore waits for joblets nothing of this
+is judged: leaders wait too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controlplane.model import silence
+from controlplane.store import keys
+from controlplane.verify.present import Accepted, Present
+from controlplane.verify.suspicion import Suspicion
+
+# Ends are taken up within milliseconds; a leader that is busy, or has just begun, may need seconds.
+TAKEN_UP_SECONDS = 15.0
+_READY = "Ready"
+_LAST = ("done", "ignore", "fail", "fail_order", "cancel")
+_FAIL_ORDER = "fail_order"
+
+
+class Unreported:
+    """Placed, but its target never said anything about it."""
+
+    promise = "P9"
+
+    def subjects(self, present: Present) -> Iterable[str]:
+        return present.placements
+
+    def look(self, present: Present, subject: str) -> Suspicion | None:
+        placement = present.placements.get(subject)
+        if placement is None or subject in present.reports or present.restoring:
+            return None
+        target = placement.fulfilment.target
+        status = present.targets.get(target)
+        if status is None or status.phase != _READY:
+            return None
+        why = f"was placed, but the target {target}, which is Ready, has not reported it"
+        return Suspicion(subject, placement.revision, why, _lease_seconds(present, target))
+
+
+def _lease_seconds(present: Present, target: str) -> float:
+    """Without a session the target is Ready for as long as the settings let it be silent."""
+    settings = silence.fitting(present.settings)
+    session = present.sessions.get(target)
+    if session is not None and session.lease_seconds:
+        return float(session.lease_seconds)
+    return silence.lease_seconds(settings) + (0.0 if target in present.sessions else float(settings.target_suspect))
+
+
+class Untaken:
+    """Reported as ended, but still desired."""
+
+    promise = "P9"
+
+    def subjects(self, present: Present) -> Iterable[str]:
+        return [key for key in present.placements if key in present.reports]
+
+    def look(self, present: Present, subject: str) -> Suspicion | None:
+        placement, report = present.placements.get(subject), present.reports.get(subject)
+        if placement is None or report is None or not report.over or present.restoring:
+            return None
+        order = placement.fulfilment.order
+        if order not in present.orders or present.is_over(order):
+            return None
+        if _all_ended(present, order, present.orders[order]):
+            return None
+        why = f"was reported as ended, but order {order} does not take that up"
+        return Suspicion(subject, report.revision, why, TAKEN_UP_SECONDS)
+
+
+class Unfinished:
+    """Nothing of the order is left to run, but it is not final."""
+
+    promise = "P9"
+
+    def subjects(self, present: Present) -> Iterable[str]:
+        return [name for name in present.orders if not present.is_over(name)]
+
+    def look(self, present: Present, subject: str) -> Suspicion | None:
+        order = present.orders.get(subject)
+        if order is None or order.template or present.is_over(subject) or present.restoring:
+            return None
+        why = _nothing_left(present, subject, order)
+        if not why:
+            return None
+        status = present.statuses.get(subject)
+        phase = status.phase if status is not None else "Pending"
+        revision = max([order.revision, *(present.reports[key].revision for key in present.placed_of.get(subject, ()))])
+        return Suspicion(keys.order(subject), revision, f"{why}, but it is {phase}", TAKEN_UP_SECONDS)
+
+
+def _nothing_left(present: Present, name: str, order: Accepted) -> str:
+    """Why the order has to be final; empty when something of it may still run."""
+    if _all_ended(present, name, order):
+        return f"all {order.tasks} tasks have ended"
+    if present.placed_of.get(name):
+        return ""
+    if order.cancel:
+        return "it is cancelled and nothing of it is placed"
+    if any(decision == _FAIL_ORDER for _, decision in present.decisions.get(name, {}).values()):
+        return "it failed with one of its tasks and nothing of it is placed"
+    status = present.statuses.get(name)
+    if status is None:
+        return ""
+    counts = status.counts
+    over = counts.succeeded + counts.failed + counts.cancelled
+    return f"all {over} tasks are counted as ended" if 0 < order.tasks == over else ""
+
+
+def _all_ended(present: Present, name: str, order: Accepted) -> bool:
+    """Whether each task has its last end on record, or an end that was reported and not taken up yet."""
+    placed = present.placed_of.get(name, ())
+    if not all(key in present.reports and present.reports[key].over for key in placed):
+        return False
+    tasks = {task for task, (_, decision) in present.decisions.get(name, {}).items() if decision in _LAST}
+    for key in placed:
+        tasks.update((task.job, task.index) for task in present.placements[key].fulfilment.tasks)
+    return 0 < order.tasks <= len(tasks)

@@ -1,0 +1,174 @@
+"""The state at the newest revision that was heard of, as far as something in it can be stuck.
+
+The checks of what does not go on look at this state, not at history: a step that nobody takes leaves no revision.
+Keys whose value is no object of their tree count as being there and say nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controlplane.model.cluster import ClusterStatus
+from controlplane.model.fulfilment import Claim, Ended, Fulfilment, Observed
+from controlplane.model.lifecycle import FINAL_ORDER
+from controlplane.model.order import Order, OrderStatus
+from controlplane.model.settings import DEFAULT, Settings
+from controlplane.model.target import Live, TargetStatus
+from controlplane.store import keys
+from controlplane.verify.history import Event
+
+_ENDED = ("Succeeded", "Failed", "Cancelled")
+Task = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An order: `template` is one that never runs itself, as poison does not; `tasks` is how many it has."""
+
+    revision: int
+    tasks: int
+    cancel: bool
+    template: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    revision: int
+    fulfilment: Fulfilment
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`over`: every attempt of the fulfilment has ended."""
+
+    revision: int
+    over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    revision: int
+    claim: Claim
+
+
+class Present:
+    """Placements and reports are kept by the key of the placement, the rest by name."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.orders: dict[str, Accepted] = {}
+        self.statuses: dict[str, OrderStatus] = {}
+        self.placements: dict[str, Placement] = {}
+        self.placed_of: defaultdict[str, set[str]] = defaultdict(set)
+        self.desired: set[str] = set()
+        self.reports: dict[str, Report] = {}
+        self.claims: dict[str, Claimed] = {}
+        self.targets: dict[str, TargetStatus] = {}
+        self.sessions: dict[str, Live | None] = {}
+        # Of orders that are not final: what was decided at the end of the newest attempt of each task.
+        self.decisions: defaultdict[str, dict[Task, tuple[int, str]]] = defaultdict(dict)
+        self.settings = DEFAULT
+        self.restoring = False
+
+    def start(self, state: Sequence[Event]) -> None:
+        for event in state:
+            self._follow(event)
+
+    def change(self, revision: int, changes: Sequence[Event]) -> None:
+        self.revision = revision
+        for event in changes:
+            self._follow(event)
+
+    def is_over(self, order: str) -> bool:
+        """Whether the order is final."""
+        status = self.statuses.get(order)
+        return status is not None and status.phase in FINAL_ORDER
+
+    def _follow(self, event: Event) -> None:
+        self.revision = max(self.revision, event.revision)
+        match event.tree:
+            case "config/orders":
+                self._order(event)
+            case "status/orders":
+                self._status(event)
+            case "status/ended":
+                self._ended(event)
+            case "desired":
+                self._placement(event)
+            case "inventory":
+                self._inventory(event)
+            case "claims":
+                self.claims.pop(event.parts[0], None)
+                if isinstance(event.object, Claim):
+                    self.claims[event.parts[0]] = Claimed(event.revision, event.object)
+            case "status/targets":
+                self.targets.pop(event.parts[0], None)
+                if isinstance(event.object, TargetStatus):
+                    self.targets[event.parts[0]] = event.object
+            case _:
+                self._single(event)
+
+    def _order(self, event: Event) -> None:
+        name, order = event.parts[0], event.object
+        if isinstance(order, Order):
+            template = order.schedule is not None
+            self.orders[name] = Accepted(event.revision, order.tasks_total, order.cancel, template)
+        elif not event.deleted:
+            self.orders.setdefault(name, Accepted(event.revision, 0, cancel=False, template=True))
+        else:
+            self.orders.pop(name, None)
+            self.decisions.pop(name, None)
+
+    def _status(self, event: Event) -> None:
+        name = event.parts[0]
+        self.statuses.pop(name, None)
+        if isinstance(event.object, OrderStatus):
+            self.statuses[name] = event.object
+            if event.object.phase in FINAL_ORDER:
+                self.decisions.pop(name, None)
+
+    def _ended(self, event: Event) -> None:
+        ended = event.object
+        if not isinstance(ended, Ended) or self.is_over(ended.order):
+            return
+        decisions = self.decisions[ended.order]
+        for task in ended.tasks:
+            attempt, _ = decisions.get((task.job, task.index), (0, ""))
+            if task.attempt >= attempt:
+                decisions[task.job, task.index] = task.attempt, task.decision
+
+    def _placement(self, event: Event) -> None:
+        before = self.placements.pop(event.key, None)
+        if before is not None:
+            self._leave(before.fulfilment.order, event.key)
+        (self.desired.discard if event.deleted else self.desired.add)(event.parts[1])
+        if isinstance(event.object, Fulfilment):
+            self.placements[event.key] = Placement(event.revision, event.object)
+            self.placed_of[event.object.order].add(event.key)
+
+    def _leave(self, order: str, key: str) -> None:
+        self.placed_of[order].discard(key)
+        if not self.placed_of[order]:
+            del self.placed_of[order]
+
+    def _inventory(self, event: Event) -> None:
+        target, name = event.parts
+        if name == keys.LIVE:
+            self.sessions.pop(target, None)
+            if not event.deleted:
+                self.sessions[target] = event.object if isinstance(event.object, Live) else None
+            return
+        key = keys.desired(target, name)
+        self.reports.pop(key, None)
+        if not event.deleted:
+            tasks = event.object.tasks if isinstance(event.object, Observed) else ()
+            over = bool(tasks) and all(task.phase in _ENDED for task in tasks)
+            self.reports[key] = Report(event.revision, over)
+
+    def _single(self, event: Event) -> None:
+        if event.key == keys.SETTINGS:
+            self.settings = event.object if isinstance(event.object, Settings) else DEFAULT
+        elif event.key == keys.CLUSTER_STATUS:
+            self.restoring = isinstance(event.object, ClusterStatus) and event.object.restoring
