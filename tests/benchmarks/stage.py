@@ -30,8 +30,8 @@ class Stage:
         return str(self.up_json()["etcd"][0])
 
     @contextmanager
-    def simulated(self, *, count: int, capacity: str, duration: str) -> Iterator[None]:
-        """Simulated targets `sim-0`... in one process of their own."""
+    def simulated(self, *, count: int, capacity: str, duration: str) -> Iterator[int]:
+        """Simulated targets `sim-0`... in one process of their own, whose pid this gives."""
         command = [
             *_CONTROLPLANE, "joblet", "--target", "sim", "--endpoints", ",".join(self.endpoints()), "--driver",
             "simulated", "--count", str(count), "--capacity", capacity, "--duration", duration,
@@ -39,7 +39,7 @@ class Stage:
         with (self.folder / "simulated.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            yield
+            yield process.pid
         finally:
             process.terminate()
             process.wait(10)
