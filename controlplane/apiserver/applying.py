@@ -67,13 +67,17 @@ class Applying:
             raise Invalid("objects", "must hold at least one object")
         if len(wishes) > MAX_OBJECTS:
             raise LimitExceeded(f"objects: must not be more than {MAX_OBJECTS}", field="objects")
-        found = await admitted(self._deps.store, self._deps.cache, lambda known: self._admit(wishes, known))
+        named = [(self._identified(wish), revision) for wish, revision in wishes]
+        found = await admitted(self._deps, lambda known: self._admit(named, known))
         warned = [warning for one in found for warning in one.warnings]
         for _ in range(_TRIES):
             done, revision = await self._try(found)
             if revision:
                 return done, revision, warned
         raise Conflict("the objects keep being changed by others; try again")
+
+    def _identified(self, wish: Wish) -> Wish:
+        return self._submissions.identified(wish) if isinstance(wish, OrderRequest) else wish
 
     def _admit(self, wishes: Sequence[tuple[Wish, int]], known: Catalogue) -> list[Admitted]:
         overlay = Overlay(known, _named(wishes), _settings(wishes, known))

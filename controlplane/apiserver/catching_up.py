@@ -6,8 +6,10 @@ So an object that was created through one replica can be named through another a
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
+from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.reading import PATIENCE_SECONDS, SnapshotCatalogue
 from controlplane.cache.reflector import Cache
 from controlplane.model.errors import NotFound
@@ -20,16 +22,18 @@ R = TypeVar("R")
 _ROUNDS = 5
 
 
-async def admitted(store: Store, cache: Cache, admit: Callable[[SnapshotCatalogue], R]) -> R:
-    """What `admit` returns, on a snapshot that holds every object it asks for and that exists."""
+async def admitted(deps: ApiDependencies, admit: Callable[[SnapshotCatalogue], R]) -> R:
+    """What `admit` returns, on a snapshot that holds every object it asks for and that exists.
+
+    For a large request `admit` is called in a thread."""
     for _ in range(_ROUNDS):
-        known = SnapshotCatalogue(cache.snapshot)
+        known = SnapshotCatalogue(deps.cache.snapshot)
         try:
-            return admit(known)
+            return await deps.offload.run(partial(admit, known))
         except NotFound:
-            if not await _caught_up(store, cache, known):
+            if not await _caught_up(deps.store, deps.cache, known):
                 raise
-    return admit(SnapshotCatalogue(cache.snapshot))
+    return await deps.offload.run(partial(admit, SnapshotCatalogue(deps.cache.snapshot)))
 
 
 async def _caught_up(store: Store, cache: Cache, known: SnapshotCatalogue) -> bool:

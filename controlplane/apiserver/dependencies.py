@@ -2,7 +2,8 @@
 
 `Writer` and `Election` are the two ports that others fill: a writer commits what clients send, many at a time; an
 election tells who leads and can be asked to let go. `record` keeps what a person may ask about later, and never waits.
-`logs` is where the streams of joblets and the readers of logs meet. Nothing here does anything.
+`logs` is where the streams of joblets and the readers of logs meet; `offload` has the threads for large requests.
+Nothing here does anything.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Protocol
 
 from controlplane.aio.clock import Clock
 from controlplane.apiserver.logs.desk import Desk
+from controlplane.apiserver.offload import Offload
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
 from controlplane.model.errors import ControlPlaneError
@@ -67,3 +69,4 @@ class ApiDependencies:
     record: Record = ignore
     keyring: Keyring = NO_KEYS
     logs: Desk = field(default_factory=Desk)
+    offload: Offload = field(default_factory=Offload)

@@ -20,8 +20,7 @@ log = structlog.get_logger(__name__)
 
 S = TypeVar("S")
 Context = grpc.aio.ServicerContext[Any, Any]
-MAX_REQUEST_BYTES = 4 << 20
-# A status travels in headers, which are small.
+# A status travels in headers, which are small; and twice, once of them in base64.
 _MAX_WORDS = 1000
 _MAX_FIELD = 200
 
@@ -33,7 +32,6 @@ def answered(method: Call[S]) -> Call[S]:
     @functools.wraps(method)
     async def call(self: S, request: Any, context: Context) -> Any:
         try:
-            _not_too_big(request)
             return await method(self, request, context)
         except ControlPlaneError as error:
             await refuse(context, error)
@@ -72,21 +70,21 @@ async def _sent(context: Context, message: Any) -> bool:
 
 async def refuse(context: Context, error: ControlPlaneError) -> NoReturn:
     message, field = str(error), getattr(error, "field", "")
-    if len(message) > _MAX_WORDS or len(field) > _MAX_FIELD:
-        message, field = message[:_MAX_WORDS], field[:_MAX_FIELD]
+    words, place = _cut(message, _MAX_WORDS), _cut(field, _MAX_FIELD)
+    if (words, place) != (message, field):
         retry_after_seconds = getattr(error, "retry_after_seconds", None)
-        error = errors.rebuild(type(error).__name__, message, field)
+        message, error = words, errors.rebuild(type(error).__name__, words, place)
         if isinstance(error, LimitExceeded):
             error.retry_after_seconds = retry_after_seconds
     await context.abort(errors.code_of(error), message, errors.trailing_metadata(error))
 
 
+def _cut(text: str, most_bytes: int) -> str:
+    """As much of the text as fits, in whole characters."""
+    raw = text.encode(errors="replace")
+    return text if len(raw) <= most_bytes else raw[:most_bytes].decode(errors="ignore")
+
+
 async def _broke(context: Context, method: str, error: Exception) -> None:
     log.error("a request failed for a reason nobody foresaw", method=method, exc_info=error)
     await context.abort(grpc.StatusCode.INTERNAL, f"the replica failed to answer: {type(error).__name__}")
-
-
-def _not_too_big(request: Any) -> None:
-    size = request.ByteSize()
-    if size > MAX_REQUEST_BYTES:
-        raise LimitExceeded(f"a request must not be above {MAX_REQUEST_BYTES} bytes, but has {size}")

@@ -55,6 +55,10 @@ class SnapshotCatalogue:
         self._snapshot = snapshot
         self.missed: list[tuple[str, str]] = []
 
+    @property
+    def revision(self) -> int:
+        return self._snapshot.revision
+
     def find(self, kind: type[N], name: str) -> N | None:
         folder = FOLDERS[kind]
         entry = self._snapshot.get(f"config/{folder}", name)

@@ -19,6 +19,8 @@ from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.http.probes import application
 from controlplane.apiserver.joblets.service import JobletsService
 from controlplane.apiserver.readiness import why_not_ready
+from controlplane.apiserver.reception import Reception
+from controlplane.apiserver.request_limits import MAX_RECEIVED_BYTES
 from controlplane.model.errors import Invalid
 from controlplane.wire.v1 import (
     cluster_pb2,
@@ -42,11 +44,11 @@ log = structlog.get_logger(__name__)
 
 GRACE_SECONDS = 1.0
 _HEALTH_SECONDS = 0.25
-_MAX_MESSAGE = 64 << 20
+_MAX_SENT_BYTES = 64 << 20
 OPTIONS = [
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", _MAX_MESSAGE),
-    ("grpc.max_send_message_length", _MAX_MESSAGE),
+    ("grpc.max_receive_message_length", MAX_RECEIVED_BYTES),
+    ("grpc.max_send_message_length", _MAX_SENT_BYTES),
     ("grpc.max_concurrent_streams", 100_000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -80,7 +82,7 @@ class ApiServer:
     async def start(self) -> None:
         """Binds both ports, then serves. `grpc_address` and `http_address` are what was bound."""
         services.register(self._server, self._deps)
-        joblets_pb2_grpc.add_JobletsServicer_to_server(self._joblets, self._server)
+        joblets_pb2_grpc.add_JobletsServicer_to_server(self._joblets, Reception(self._server, self._deps.offload))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         await self._tell_health(False)
@@ -99,6 +101,7 @@ class ApiServer:
         self._joblets.close()
         await self._server.stop(GRACE_SECONDS)
         await self._deps.logs.close()
+        self._deps.offload.close()
         if self._http is not None:
             await self._http.cleanup()
 

@@ -26,7 +26,7 @@ class SettingsStore:
 
     async def update(self, settings: Settings, revision: int) -> tuple[Settings, int]:
         """Replaces all of them: what is not said is the default. The same again is no write."""
-        new = admission.admit(settings)
+        new = await self._deps.offload.run(lambda: admission.admit(settings))
         for _ in range(_TRIES):
             there = await self._deps.store.get(keys.SETTINGS)
             if _current(there) == new:

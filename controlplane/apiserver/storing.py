@@ -52,7 +52,7 @@ class Objects:
         return Stamp(self._deps.mint.make(), times.show(self._deps.clock.wall()))
 
     async def admit(self, item: N, check: Callable[[N, Catalogue], N]) -> N:
-        return await admitted(self._deps.store, self._deps.cache, lambda known: check(item, known))
+        return await admitted(self._deps, lambda known: check(item, known))
 
     async def create(self, item: Named) -> Stored:
         new = created(await self.admit(item, named.admit), self.stamp(), self._safe)

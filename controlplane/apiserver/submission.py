@@ -8,8 +8,10 @@ identity only, are kept until something they may refer to changes.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -39,6 +41,8 @@ _MOST_KEPT = 200
 _TURN = 100
 _AT_ONCE = 50
 
+K = TypeVar("K")
+
 
 class Admitted(NamedTuple):
     """What a request comes to, whatever its identity and the time."""
@@ -66,12 +70,25 @@ class Submissions:
         self._resolutions: dict[str, Resolution] = {}
         self._admitted: dict[str, Admitted] = {}
         self.quotas = Quotas(deps.ledgers)
+        self._keeping = threading.Lock()
+        self._referred_revision = 0
         deps.cache.subscribe(self._hear)
 
-    def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
-        if (self._resolutions or self._admitted) and any(delta.tree in _REFERRED for delta in deltas):
-            self._resolutions.clear()
-            self._admitted.clear()
+    def _hear(self, deltas: Sequence[Delta], revision: int) -> None:
+        if any(delta.tree in _REFERRED for delta in deltas):
+            with self._keeping:
+                self._referred_revision = revision
+                self._resolutions.clear()
+                self._admitted.clear()
+
+    def _keep(self, kept: dict[str, K], key: str, value: K, known: SnapshotCatalogue) -> None:
+        """Unless something that it may refer to changed since: large requests are admitted in threads."""
+        with self._keeping:
+            if known.revision < self._referred_revision:
+                return
+            if len(kept) >= _MOST_KEPT:
+                kept.pop(next(iter(kept)))
+            kept[key] = value
 
     async def submit(self, request: OrderRequest) -> Submitted:
         """The order, new or repeated. OutcomeUnknown only when etcd never said what became of it."""
@@ -124,7 +141,8 @@ class Submissions:
                 known = SnapshotCatalogue(self._deps.cache.snapshot)
             try:
                 if not request.id or identity.milliseconds(request.id) >= oldest:
-                    prepared = self.prepare(request, orders.digest_of(request), known, now)
+                    prepare = partial(self.prepare, self.identified(request), orders.digest_of(request), known, now)
+                    prepared = await self._deps.offload.run(prepare)
                     entrance.enter(prepared.order)
                     plain[position] = prepared
             except ControlPlaneError:
@@ -139,13 +157,14 @@ class Submissions:
             return error
 
     def prepare(self, request: OrderRequest, content: str, known: Catalogue, now: str = "") -> Prepared:
-        """The order as it would be stored, and the write that does it."""
+        """The order as it would be stored, and the write that does it. The request has its identity (`identified`):
+        this may be called in a thread, and identities are made on the loop."""
         found = self._admitted.get(content) if isinstance(known, SnapshotCatalogue) else None
         if found is None:
             found = self._admit(request, content, known)
         order = replace(
             found.order,
-            id=request.id or self._deps.mint.make(),
+            id=request.id,
             created=now or times.show(self._deps.clock.wall()),
         )
         if order.schedule is not None:
@@ -160,15 +179,17 @@ class Submissions:
         order = orders.build(request, resolution, identity="", now="", content=content)
         admitted = Admitted(order, warnings.of(request) + orders.doubts(request, resolution, known))
         if isinstance(known, SnapshotCatalogue):
-            if len(self._admitted) >= _MOST_KEPT:
-                self._admitted.pop(next(iter(self._admitted)))
-            self._admitted[content] = admitted
+            self._keep(self._admitted, content, admitted, known)
         return admitted
+
+    def identified(self, request: OrderRequest) -> OrderRequest:
+        return request if request.id else replace(request, id=self._deps.mint.make())
 
     async def _prepared(self, request: OrderRequest, content: str) -> Prepared:
         if request.id:
             identity.check(request.id)
-        return await admitted(self._deps.store, self._deps.cache, lambda known: self.prepare(request, content, known))
+        named = self.identified(request)
+        return await admitted(self._deps, lambda known: self.prepare(named, content, known))
 
     def _resolution(self, request: OrderRequest, known: Catalogue) -> Resolution:
         """Kept ones belong to the cache's own catalogue; others are resolved each time."""
@@ -180,9 +201,7 @@ class Submissions:
         found = self._resolutions.get(key)
         if found is None:
             found = resolve(names.packet(known, packet, "packet") if isinstance(packet, str) else packet, known)
-            if len(self._resolutions) >= _MOST_KEPT:
-                self._resolutions.pop(next(iter(self._resolutions)))
-            self._resolutions[key] = found
+            self._keep(self._resolutions, key, found, known)
         return found
 
     def _oldest(self) -> float:

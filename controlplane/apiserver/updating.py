@@ -27,7 +27,7 @@ from controlplane.model.resource import Resource
 
 async def change_of(deps: ApiDependencies, request: Any) -> Change:
     """One change for all that the request sets; Refused, with the field, before anything is written."""
-    said = await admitted(deps.store, deps.cache, lambda known: _said(request, known))
+    said = await admitted(deps, lambda known: _said(request, known))
 
     def change(order: Order, phase: str) -> Order:
         changed = replace(order, **said)

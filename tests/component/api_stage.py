@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -97,6 +97,7 @@ async def an_api(
     *,
     quota: int = 8 << 30,
     keyring: Keyring = NO_KEYS,
+    options: Sequence[tuple[str, int]] = (),
 ) -> AsyncIterator[Api]:
     clock = SystemClock()
     store = Store(EtcdOptions(endpoints=(endpoint,)), clock)
@@ -109,7 +110,7 @@ async def an_api(
         election=leadership, mint=Mint(wall_milliseconds, chance), clock=clock, replica_id=name, version="test",
         incarnation=name, space=space, keyring=keyring,
     )  # fmt: skip
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=options)
     services.register(server, deps)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -17,15 +17,16 @@ _ANYTHING = FailureMatch()
 
 def check(policies: Sequence[FailurePolicy], field: str) -> None:
     _few(policies, field)
+    before = _Before()
     for position, found in enumerate(policies):
         here = f"{field}[{position}]"
         fields.one_of(found.action, ACTIONS, f"{here}.action")
         _match(found.on or _ANYTHING, f"{here}.on")
         _retry(found, here)
-        for before in range(position):
-            if _covers(policies[before].on or _ANYTHING, found.on or _ANYTHING):
-                rule = f"can never decide: {field}[{before}] matches all that it matches, and the first match decides"
-                raise Invalid(f"{here}.on", rule)
+        wider = before.add(found.on or _ANYTHING)
+        if wider is not None:
+            rule = f"can never decide: {field}[{wider}] matches all that it matches, and the first match decides"
+            raise Invalid(f"{here}.on", rule)
 
 
 def _match(on: FailureMatch, field: str) -> None:
@@ -56,18 +57,37 @@ def _retry(policy: FailurePolicy, here: str) -> None:
             raise Invalid(f"{here}.backoff_cap", f"must not be below backoff, which is {policy.backoff}")
 
 
-def _covers(wide: FailureMatch, narrow: FailureMatch) -> bool:
-    """Whether all that the second matches, the first matches too."""
-    return (
-        _holds(wide.exit_codes, narrow.exit_codes)
-        and _holds(wide.reasons, narrow.reasons)
-        and _holds(wide.attempts, narrow.attempts)
-    )
+class _Before:
+    """The policies so far, as sets of positions (bits of an integer), so that each policy is looked at once."""
 
+    def __init__(self) -> None:
+        self._position = 0
+        # For each of exit codes, reasons and attempts: who lists a value, and who lists none, which matches all.
+        self._listing: tuple[dict[object, int], ...] = ({}, {}, {})
+        self._open = [0, 0, 0]
 
-def _holds(wide: Collection[object], narrow: Collection[object]) -> bool:
-    """An empty list holds everything."""
-    return not wide or (bool(narrow) and set(narrow) <= set(wide))
+    def add(self, on: FailureMatch) -> int | None:
+        """The first policy before this one that matches all that this one matches."""
+        covering = (1 << self._position) - 1
+        for part, values in enumerate((on.exit_codes, on.reasons, on.attempts)):
+            covering &= self._holding(part, values)
+            self._note(part, values)
+        self._position += 1
+        return (covering & -covering).bit_length() - 1 if covering else None
+
+    def _holding(self, part: int, values: Collection[object]) -> int:
+        """Who lists all of the values, or none at all."""
+        holding = -1 if values else 0
+        for value in values:
+            holding &= self._listing[part].get(value, 0)
+        return holding | self._open[part]
+
+    def _note(self, part: int, values: Collection[object]) -> None:
+        own = 1 << self._position
+        if not values:
+            self._open[part] |= own
+        for value in values:
+            self._listing[part][value] = self._listing[part].get(value, 0) | own
 
 
 def _few(found: Sequence[object], field: str) -> None:

@@ -40,10 +40,12 @@ def names(values: Sequence[str], field: str, *, most: int = MAX_NAMES) -> None:
     """A list of distinct names."""
     if len(values) > most:
         raise LimitExceeded(f"{field}: must not hold more than {most} names, but has {len(values)}", field=field)
+    seen: set[str] = set()
     for position, value in enumerate(values):
         name(value, f"{field}[{position}]")
-        if value in values[:position]:
+        if value in seen:
             raise Invalid(f"{field}[{position}]", f"{value!r} is there twice")
+        seen.add(value)
 
 
 def line(value: str, field: str, *, most: int = 256) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from controlplane.apiserver.applying import Applying
 from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.reception import Reception
 from controlplane.apiserver.services.cluster import Cluster
 from controlplane.apiserver.services.cycles import Cycles
 from controlplane.apiserver.services.events import Events
@@ -42,6 +43,7 @@ from controlplane.wire.v1 import (
 
 def register(server: Any, deps: ApiDependencies) -> None:
     """Adds every service of users to a grpc.aio server that has not started yet."""
+    server = Reception(server, deps.offload)
     submissions = Submissions(deps)
     view = OrderView(deps.ledgers, OrderIndex(deps.cache), Reasons(deps.ledgers, deps.clock))
     jobs_pb2_grpc.add_JobsServicer_to_server(Jobs(deps), server)

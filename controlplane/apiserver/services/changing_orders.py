@@ -52,7 +52,7 @@ class ChangingOrders:
     async def MoveTask(self, request: Any, _context: Context) -> Any:
         if request.to:
             fields.name(request.to, "to")
-            await admitted(self._deps.store, self._deps.cache, lambda known: catalogue.target(known, request.to, "to"))
+            await admitted(self._deps, lambda known: catalogue.target(known, request.to, "to"))
         await self._catch_up(request.id)
         attempt = request.attempt if request.HasField("attempt") else None
         move = wishing.move_task(self._deps.ledgers, request.job, request.index, to=request.to, attempt=attempt)

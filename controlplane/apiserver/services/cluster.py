@@ -161,7 +161,9 @@ class Cluster:
         if request.ByteSize() > MAX_BYTES:
             raise LimitExceeded(f"objects: must not be above {MAX_BYTES} bytes together", field="objects")
         await fresh(self._deps.cache, 0, context)
-        wishes = [wish_in(message, f"objects[{position}]") for position, message in enumerate(request.objects)]
+        wishes = await self._deps.offload.run(
+            lambda: [wish_in(message, f"objects[{position}]") for position, message in enumerate(request.objects)]
+        )
         done, revision, warnings = await self._applying.apply(wishes)
         answer = cluster_pb2.ApplyResponse(revision=revision)
         for applied in done:
@@ -180,7 +182,7 @@ class Cluster:
 
     @answered
     async def UpdateSettings(self, request: Any, _context: Context) -> Any:
-        settings = convert.to_model(request, Settings)
+        settings = await self._deps.offload.run(lambda: convert.to_model(request, Settings))
         stored, revision = await self._settings.update(settings, request.revision)
         return cluster_pb2.SettingsResponse(revision=revision, item=_settings_message(stored, revision))
 

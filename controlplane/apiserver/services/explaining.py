@@ -15,6 +15,7 @@ from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.guard import Context, answered
 from controlplane.apiserver.reading import fresh
+from controlplane.apiserver.request_limits import MAX_CHANGES
 from controlplane.apiserver.services.requests import order_request
 from controlplane.apiserver.still import StillWorlds, cycle_of
 from controlplane.apiserver.submission import Submissions
@@ -30,8 +31,6 @@ from controlplane.model.order import Order, OrderRequest, OrderStatus
 from controlplane.model.target import Target
 from controlplane.wire import convert
 from controlplane.wire.v1 import explanations_pb2
-
-MAX_CHANGES = 1000
 
 
 class Explaining:
@@ -60,14 +59,10 @@ class Explaining:
             raise LimitExceeded(f"with_targets: must not change more than {MAX_CHANGES} targets", field="with_targets")
         await fresh(self._deps.cache, request.min_revision, context)
         # Whatever its identity, what is planned is an order of its own, and the youngest.
-        wish = replace(order_request(request.order), id="")
-        if request.HasField("priority"):
-            wish = replace(wish, priority=request.priority)
-        more = [convert.to_model(target, Target) for target in request.with_targets]
+        wish, more = await self._deps.offload.run(lambda: _wishes(request))
+        wish = self._submissions.identified(wish)
         less = list(request.without_targets)
-        order, added = await admitted(
-            self._deps.store, self._deps.cache, lambda known: self._admit(wish, more, less, known)
-        )
+        order, added = await admitted(self._deps, lambda known: self._admit(wish, more, less, known))
         with self._submissions.quotas.entrance() as entrance:
             entrance.enter(order)
         now = self._deps.clock.wall()
@@ -86,6 +81,14 @@ class Explaining:
         changed = Overlay(known, {(Target, target.name): target for target in added}, known.settings())
         order = self._submissions.prepare(wish, orders.digest_of(wish), changed).order
         return _first_run(order, self._deps.clock.wall()), added
+
+
+def _wishes(request: Any) -> tuple[OrderRequest, list[Target]]:
+    """The order that is planned and the targets that are added for it."""
+    wish = replace(order_request(request.order), id="")
+    if request.HasField("priority"):
+        wish = replace(wish, priority=request.priority)
+    return wish, [convert.to_model(target, Target) for target in request.with_targets]
 
 
 def _first_run(order: Order, now: datetime) -> Order:

@@ -30,6 +30,7 @@ class NamedObjects:
 
     def __init__(self, deps: ApiDependencies) -> None:
         self._cache = deps.cache
+        self._offload = deps.offload
         self._objects = Objects(deps)
         self._view = self.make_view()
 
@@ -38,12 +39,15 @@ class NamedObjects:
 
     @answered
     async def Create(self, request: Any, _context: Context) -> Any:
-        return self._stored(await self._objects.create(convert.to_model(request, self.kind)))
+        return self._stored(await self._objects.create(await self._read(request)))
 
     @answered
     async def Update(self, request: Any, _context: Context) -> Any:
-        item = convert.to_model(request, self.kind)
+        item = await self._read(request)
         return self._stored(await self._objects.update(item, request.revision))
+
+    async def _read(self, request: Any) -> Named:
+        return await self._offload.run(lambda: convert.to_model(request, self.kind))
 
     def _stored(self, stored: Any) -> Any:
         item = self._view.show(stored.item, stored.revision)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from controlplane.apiserver import paging
@@ -29,8 +29,6 @@ from controlplane.model.lifecycle import OrderPhase
 from controlplane.model.order import OrderRequest
 from controlplane.wire.v1 import orders_pb2
 
-MAX_BATCH = 1000
-
 
 class Orders(Explaining, ChangingOrders, ReadingLogs):
     def __init__(self, deps: ApiDependencies, submissions: Submissions, view: OrderView) -> None:
@@ -42,7 +40,7 @@ class Orders(Explaining, ChangingOrders, ReadingLogs):
     @answered
     async def Submit(self, request: Any, _context: Context) -> Any:
         await fresh(self._deps.cache, 0)
-        done = await self._submissions.submit(order_request(request))
+        done = await self._submissions.submit(await self._deps.offload.run(lambda: order_request(request)))
         status = status_in(self._deps.cache.snapshot.get("status/orders", done.order.id)) if done.repeated else None
         item = self._view.show(done.order, done.revision, status, resolved=False)
         answer = orders_pb2.OrderResponse(revision=done.revision, item=item, repeated=done.repeated)
@@ -52,16 +50,8 @@ class Orders(Explaining, ChangingOrders, ReadingLogs):
 
     @answered
     async def SubmitBatch(self, request: Any, _context: Context) -> Any:
-        if len(request.orders) > MAX_BATCH:
-            raise LimitExceeded(f"orders: a batch must not hold more than {MAX_BATCH} orders", field="orders")
         await fresh(self._deps.cache, 0)
-        refused: dict[int, ControlPlaneError] = {}
-        read: dict[int, OrderRequest] = {}
-        for position, order in enumerate(request.orders):
-            try:
-                read[position] = order_request(order)
-            except ControlPlaneError as error:
-                refused[position] = error
+        read, refused = await self._deps.offload.run(lambda: _read_all(request.orders))
         results = dict(zip(read, await self._submissions.submit_all(list(read.values())), strict=True))
         answer = orders_pb2.SubmitBatchResponse()
         for position, order in enumerate(request.orders):
@@ -121,6 +111,18 @@ class Orders(Explaining, ChangingOrders, ReadingLogs):
     @streamed
     def Watch(self, request: Any, context: Context) -> AsyncGenerator[Any, None]:
         return watch(self._deps.cache, self._view, orders_pb2.OrderEvent, request, context)
+
+
+def _read_all(messages: Sequence[Any]) -> tuple[dict[int, OrderRequest], dict[int, ControlPlaneError]]:
+    """The requests of a batch by their position, and why others cannot be read."""
+    read: dict[int, OrderRequest] = {}
+    refused: dict[int, ControlPlaneError] = {}
+    for position, message in enumerate(messages):
+        try:
+            read[position] = order_request(message)
+        except ControlPlaneError as error:
+            refused[position] = error
+    return read, refused
 
 
 def _tell(result: Any, identity: str, done: Submitted | ControlPlaneError) -> None:

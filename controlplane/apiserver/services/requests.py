@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ _MOST_KEPT = 256
 _MOST_BYTES = 4096
 _ID_BYTES = 26
 _kept: dict[bytes, OrderRequest] = {}
+# Large batches are read in threads.
+_keeping = threading.Lock()
 
 
 def order_request(message: Any, path: str = "") -> OrderRequest:
@@ -36,9 +39,10 @@ def order_request(message: Any, path: str = "") -> OrderRequest:
         return msgspec.structs.replace(known, id=identity)
     found = _read(message, path)
     if len(content) <= _MOST_BYTES:
-        if len(_kept) >= _MOST_KEPT:
-            _kept.pop(next(iter(_kept)))
-        _kept[content] = found
+        with _keeping:
+            if len(_kept) >= _MOST_KEPT:
+                _kept.pop(next(iter(_kept)))
+            _kept[content] = found
     return found
 
 

@@ -1,0 +1,106 @@
+"""The entrance of every request: its bytes are measured and its elements counted before protobuf builds anything of it.
+
+Handlers are registered through a `Reception`, which gives gRPC no deserialiser: bytes arrive as they were sent, are
+held against `request_limits`, and only then parsed; the large ones in a thread. Each request on a stream is treated so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pool
+from google.protobuf.message import DecodeError
+
+from controlplane.apiserver import guard, request_limits
+from controlplane.apiserver.guard import Context
+from controlplane.apiserver.offload import LARGE_BYTES, LARGE_FIELDS, Offload
+from controlplane.model.errors import ControlPlaneError, LimitExceeded
+from controlplane.wire import counting
+
+# Below this a request cannot hold enough of anything to matter: admission counts what it holds.
+_TINY_BYTES = 2048
+
+Parse = Callable[[bytes], Any]
+_counter = counting.ElementCounter(request_limits.MAX_ELEMENTS)
+
+
+class Reception:
+    """A server as generated code knows it; what is registered here is registered at the real one, with limits."""
+
+    def __init__(self, server: grpc.aio.Server, offload: Offload) -> None:
+        self._server = server
+        self._offload = offload
+
+    def add_generic_rpc_handlers(self, _handlers: Sequence[Any]) -> None:
+        """The same handlers come once more by their names, below: those are registered."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        methods = descriptor_pool.Default().FindServiceByName(service).methods_by_name
+        limited = {name: self._limited(handler, methods[name].input_type) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, limited),))
+
+    def _limited(self, handler: Any, descriptor: Any) -> Any:
+        request = _Request(descriptor, handler.request_deserializer, self._offload)
+        if handler.stream_stream is not None:
+            stream = request.each_before(handler.stream_stream)
+            return grpc.stream_stream_rpc_method_handler(stream, None, handler.response_serializer)
+        if handler.unary_stream is not None:
+            one = request.before(handler.unary_stream)
+            return grpc.unary_stream_rpc_method_handler(one, None, handler.response_serializer)
+        return grpc.unary_unary_rpc_method_handler(
+            request.before(handler.unary_unary), None, handler.response_serializer
+        )
+
+
+class _Request:
+    """How requests of one method become messages."""
+
+    def __init__(self, descriptor: Any, parse: Parse, offload: Offload) -> None:
+        self._descriptor = descriptor
+        self._parse = parse
+        self._offload = offload
+        self._most_bytes = request_limits.most_bytes(descriptor)
+
+    def before(self, method: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[bytes, Context], Awaitable[Any]]:
+        async def call(raw: bytes, context: Context) -> Any:
+            try:
+                message = self._read(raw) if len(raw) <= LARGE_BYTES else await self._read_large(raw)
+            except ControlPlaneError as error:
+                await guard.refuse(context, error)
+            return await method(message, context)
+
+        return call
+
+    def each_before(
+        self, method: Callable[[AsyncIterator[Any], Context], Awaitable[Any]]
+    ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[Any]]:
+        """A refusal is raised where the method reads its next request."""
+
+        async def messages(raws: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+            async for raw in raws:
+                yield self._read(raw)
+
+        async def call(raws: AsyncIterator[bytes], context: Context) -> Any:
+            return await method(messages(raws), context)
+
+        return call
+
+    async def _read_large(self, raw: bytes) -> Any:
+        self._measure(raw)
+        self._offload.mark()
+        return await self._offload.run(lambda: self._read(raw))
+
+    def _read(self, raw: bytes) -> Any:
+        self._measure(raw)
+        if len(raw) > _TINY_BYTES and _counter.check(raw, self._descriptor) > LARGE_FIELDS:
+            self._offload.mark()
+        try:
+            return self._parse(raw)
+        except DecodeError:
+            raise counting.malformed() from None
+
+    def _measure(self, raw: bytes) -> None:
+        if len(raw) > self._most_bytes:
+            raise LimitExceeded(f"a request must not be above {self._most_bytes} bytes, but has {len(raw)}")
