@@ -163,8 +163,12 @@ class State:
         return self._repelled(reason, group, place)
 
     def _has_instead(self, group: Group, other: Place) -> bool:
-        """Whether the task may have another target, which takes work."""
+        """Whether the task may have another target, which takes work and is large enough for it."""
         if other.name in group.avoid or not other.ready or not other.opened:
+            return False
+        if any(other.capacity.get(name, 0) + EPSILON < amount for name, amount in group.needs.items()):
+            return False
+        if any(law.where(other.labels) and law.effect.limit == 0 for law in self._limits(group.job)):
             return False
         return not any(self.refuses(reason, group, other) for reason in STANDING)
 

@@ -16,6 +16,7 @@ import structlog
 
 from controlplane.cache.ledger import OrderLedger, check, check_order
 from controlplane.cache.reflector import Delta, Listener
+from controlplane.cache.sending import Sending
 from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.cache.target_ledger import OwnerLedgers, TargetLedger, failed_at
 from controlplane.model.errors import Broken
@@ -42,6 +43,8 @@ class Touched:
     orders: set[str] = field(default_factory=set)
     targets: set[str] = field(default_factory=set)
     config: set[str] = field(default_factory=set)
+    # Unique resources whose claim, or whose holder's placement, changed.
+    claims: set[str] = field(default_factory=set)
 
     def apart(self) -> Iterator[Touched]:
         """The same, one by one, for who cannot take all of it at once."""
@@ -91,7 +94,8 @@ class Ledgers:
         self.poisoned: set[str] = set()
         self._resolved: dict[str, Resolved] = {}
         # What is placed for orders that have no ledger, as (target, fulfilment) by order.
-        self._strays: dict[str, set[tuple[str, str]]] = {}
+        self.strays: dict[str, set[tuple[str, str]]] = {}
+        self.sending = Sending(lambda orders: self._tell(Touched(orders=orders)))
         self._listeners: list[Callable[[Touched], None]] = []
         cache.subscribe(self._hear)
 
@@ -135,6 +139,9 @@ class Ledgers:
             ledger = self.orders.get(identity)
             if ledger is not None:
                 self._count_waiting(ledger, ledger.waiting())
+        self._tell(touched)
+
+    def _tell(self, touched: Touched) -> None:
         for listener in tuple(self._listeners):
             listener(touched)
 
@@ -161,6 +168,9 @@ class Ledgers:
                 touched.targets.add(delta.parts[0])
             case "status":
                 touched.config.add(f"status/{delta.parts[0]}")
+            case "claims":
+                touched.config.add(delta.tree)
+                touched.claims.add(delta.parts[0])
             case _:
                 touched.config.add(delta.tree)
 
@@ -189,9 +199,7 @@ class Ledgers:
     def _take_order(self, identity: str, entry: Entry | None) -> None:
         if entry is None:
             self.templates.pop(identity, None)
-            known = self._close(identity)
-            for live in known.live.values() if known is not None else ():
-                self._strays.setdefault(identity, set()).add((live.fulfilment.target, live.fulfilment.id))
+            self._close(identity)
             return
         order = entry.read(Order)
         if order.id != identity:
@@ -218,7 +226,7 @@ class Ledgers:
         ledger.changed = entry.revision != entry.stored.create_revision
         if entry_of_status is not None:
             ledger.status_revision = entry_of_status.revision
-        if identity in self._strays or snapshot.has("status/ended", identity):
+        if identity in self.strays or snapshot.has("status/ended", identity):
             self._catch_up(ledger)
         if status is not None:
             ledger.phase, ledger.answered = status.phase, status.answered
@@ -231,7 +239,7 @@ class Ledgers:
         for entry in snapshot.all("status/ended", ledger.order.id):
             with suppress(Broken):
                 ledger.end(entry.read(Ended), entry.revision)
-        for target, identity in self._strays.pop(ledger.order.id, ()):
+        for target, identity in self.strays.pop(ledger.order.id, ()):
             placed = snapshot.get("desired", target, identity)
             fulfilment = self.target(target).fulfilments.get(identity)
             if fulfilment is not None:
@@ -251,15 +259,18 @@ class Ledgers:
         if status.expired:
             ledger.expire(status.expired)
         ledger.give_way(status.replaced_by)
-        if ledger.phase in FINAL_ORDER and not ledger.live:
+        if ledger.phase in FINAL_ORDER:
             self._close(identity)
 
-    def _close(self, identity: str) -> OrderLedger | None:
+    def _close(self, identity: str) -> None:
+        """The order is final or gone: what is still placed for it is a stray."""
         ledger = self.orders.pop(identity, None)
-        if ledger is not None:
-            self._count(ledger.order.owner, -1)
-            self._count_waiting(ledger, 0)
-        return ledger
+        if ledger is None:
+            return
+        self._count(ledger.order.owner, -1)
+        self._count_waiting(ledger, 0)
+        for live in ledger.live.values():
+            self.strays.setdefault(identity, set()).add((live.fulfilment.target, live.fulfilment.id))
 
     def _count_waiting(self, ledger: OrderLedger, waiting: int) -> None:
         self.waiting_orders += bool(waiting) - bool(ledger.counted)
@@ -294,7 +305,7 @@ class Ledgers:
         if ledger is not None:
             self._place(ledger, fulfilment, delta.new.revision)
         else:
-            self._strays.setdefault(fulfilment.order, set()).add((target, identity))
+            self.strays.setdefault(fulfilment.order, set()).add((target, identity))
 
     def _place(self, ledger: OrderLedger, fulfilment: Fulfilment, revision: int) -> None:
         known = fulfilment.id in ledger.live
@@ -309,19 +320,18 @@ class Ledgers:
         if there is None or fulfilment is None:
             return
         touched.orders.add(fulfilment.order)
+        touched.claims.update(fulfilment.holds)
         self.owners.remove(fulfilment)
         if there.empty:
             del self.targets[target]
-        strays = self._strays.get(fulfilment.order)
+        strays = self.strays.get(fulfilment.order)
         if strays is not None:
             strays.discard((target, identity))
             if not strays:
-                del self._strays[fulfilment.order]
+                del self.strays[fulfilment.order]
         ledger = self.orders.get(fulfilment.order)
         if ledger is not None:
             ledger.unplace(identity)
-            if ledger.phase in FINAL_ORDER and not ledger.live:
-                self._close(fulfilment.order)
 
     def _take_inventory(self, delta: Delta, touched: Touched) -> None:
         target, identity = delta.parts
@@ -331,10 +341,12 @@ class Ledgers:
             return
         there = self.targets.get(target)
         placed = there.fulfilments.get(identity) if there is not None else None
-        ledger = self.orders.get(placed.order) if placed is not None else None
+        if placed is None:
+            return
+        touched.orders.add(placed.order)
+        ledger = self.orders.get(placed.order)
         if ledger is None:
             return
-        touched.orders.add(ledger.order.id)
         if delta.new is None:
             ledger.observe(identity, None, 0)
             return

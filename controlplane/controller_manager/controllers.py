@@ -20,7 +20,9 @@ from controlplane.controller_manager.restoring import Restoring
 from controlplane.controller_manager.runner import Controller, Runner
 from controlplane.controller_manager.scaling import ScalingController
 from controlplane.controller_manager.scaling_made import MadeController, Providing
+from controlplane.controller_manager.strays import Strays
 from controlplane.controller_manager.targets import Targets
+from controlplane.controller_manager.unclaiming import Unclaiming
 from controlplane.election.attendance import Attendance
 from controlplane.quarantine import Quarantine
 from controlplane.store.fenced import FencedWriter
@@ -58,6 +60,8 @@ async def run(
         Orders(ledgers, writer, clock),
         Targets(ledgers, writer, clock),
         Restoring(ledgers, writer, clock),
+        Strays(ledgers, writer, clock),
+        Unclaiming(ledgers, writer, clock),
         CleanUp(ledgers, writer, clock, upkeep.archive if upkeep is not None else None, failpoints),
         Recurring(ledgers, writer, clock),
         hosting,

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from controlplane.cache.ledger import LiveFulfilment, OrderLedger
 from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.controller_manager import release
 from controlplane.controller_manager.health import Sight
 from controlplane.model import times
@@ -32,14 +33,21 @@ LOST = "TargetLost"
 def placed_on(target: str, ledgers: Ledgers) -> Placed:
     snapshot = ledgers.cache.snapshot
     for entry in snapshot.all("desired", target):
-        fulfilment = entry.sound(Fulfilment)
-        if fulfilment is None:
-            continue
-        live = LiveFulfilment(fulfilment, entry.revision)
-        seen = snapshot.get("inventory", target, fulfilment.id)
-        if seen is not None:
-            live.observed, live.observed_revision = seen.sound(Observed), seen.revision
-        yield live, ledgers.orders.get(fulfilment.order)
+        live = live_at(entry, snapshot)
+        if live is not None:
+            yield live, ledgers.orders.get(live.fulfilment.order)
+
+
+def live_at(entry: Entry, snapshot: Snapshot) -> LiveFulfilment | None:
+    """What is placed under this key, with the newest report about it; None when it cannot be read."""
+    fulfilment = entry.sound(Fulfilment)
+    if fulfilment is None:
+        return None
+    live = LiveFulfilment(fulfilment, entry.revision)
+    seen = snapshot.get("inventory", *entry.parts)
+    if seen is not None:
+        live.observed, live.observed_revision = seen.sound(Observed), seen.revision
+    return live
 
 
 def evictions(placed: Placed, *, epoch: int) -> Iterator[Item]:

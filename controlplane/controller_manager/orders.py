@@ -1,8 +1,11 @@
 """Orders: ends attempts that were reported as ended, asks for stops, watches deadlines, folds the status, finishes.
 
 Status is written when the phase changes or a user waits for an answer, and for counts alone at most once a second. The
-end of the last attempts and the final status are one write. That waiting tasks are too late for the deadline is one
-write too, however many they are: the status names their job.
+end of the last attempts and the final status are one write, unless that were too large. That waiting tasks are too late
+for the deadline is one write too, however many they are: the status names their job.
+
+A final status compares the order that it was decided on, and is not decided while placements of the order are under way
+(`cache/sending`), so that nothing is placed for an order that is over.
 """
 
 from __future__ import annotations
@@ -33,8 +36,9 @@ from controlplane.store.transaction import Item, absent, mod_is, put
 _COUNTS_SECONDS = 1.0
 _ORPHANS_AN_ITEM = 500
 STOPS_AT_ONCE = 1000
-# An item with more operations would keep others out of its group.
+# An item with more operations, or larger, would keep others out of its group.
 _MOST_OPERATIONS = 25
+_MOST_BYTES = 256 << 10
 # Moments are written in milliseconds: who looks again must not come before the one that was named.
 _ROUNDING_SECONDS = 0.002
 
@@ -72,7 +76,9 @@ class Orders:
             late = await self._expire(ledger)
         if ledger is not None and (late.passed or acts(ledger)):
             epoch, now = self._writer.epoch, self._now()
-            await self._write_all(plan(ledger, epoch=epoch, now=now, before=self._stored(key), late=late.passed))
+            ends = not self._ledgers.sending.unsettled(key)
+            before = self._stored(key)
+            await self._write_all(plan(ledger, epoch=epoch, now=now, before=before, late=late.passed, ends=ends))
             ledger = self._ledgers.orders.get(key)
             if ledger is not None and any(stops(ledger, late=late.passed, epoch=epoch)):
                 return Again(after_seconds=0.0)
@@ -88,7 +94,7 @@ class Orders:
     async def _expire(self, ledger: OrderLedger) -> Late:
         """Fails what waits and is too late; a change of the order that happens meanwhile goes first."""
         late = deadlines.look(ledger, self._now())
-        if late.jobs:
+        if late.jobs and not self._ledgers.sending.unsettled(ledger.order.id):
             identity = ledger.order.id
             before = self._stored(identity)
             status = status_of(ledger, epoch=self._writer.epoch, now=self._now(), before=before)
@@ -111,6 +117,8 @@ class Orders:
         if status is None:
             return None
         identity = ledger.order.id
+        if status.phase in FINAL_ORDER and self._ledgers.sending.unsettled(identity):
+            return None
         if status.phase == ledger.phase and not unanswered(ledger):
             left = self._written.get(identity, 0.0) + _COUNTS_SECONDS - self._clock.monotonic()
             if left > 0:
@@ -164,19 +172,25 @@ def urgent(ledger: OrderLedger) -> bool:
 
 
 def plan(
-    ledger: OrderLedger, *, epoch: int, now: str, before: OrderStatus | None = None, late: bool = False
+    ledger: OrderLedger,
+    *,
+    epoch: int,
+    now: str,
+    before: OrderStatus | None = None,
+    late: bool = False,
+    ends: bool = True,
 ) -> list[Item]:
     """What has to be written for the order's fulfilments, each item by itself; with the last end, the order's own.
 
-    `late`: the order's deadline has passed.
+    `late`: the order's deadline has passed. `ends`: whether the order itself may end now.
     """
     releases = [
         release.ended_by_report(ledger.live[identity], ledger, epoch=epoch, now=now) for identity in ledger.over
     ]
-    final = finish(ledger, [ended for ended, _ in releases], epoch=epoch, now=now, before=before)
+    final = finish(ledger, [ended for ended, _ in releases], epoch=epoch, now=now, before=before) if ends else None
     if final is not None:
         whole = _together([*(item for _, item in releases), _telling(ledger, final)])
-        if whole.weight() <= _MOST_OPERATIONS:
+        if whole.weight() <= _MOST_OPERATIONS and whole.size() <= _MOST_BYTES:
             return [whole]
     items = [item for _, item in releases]
     items.extend(islice(stops(ledger, late=late, epoch=epoch), STOPS_AT_ONCE))
@@ -196,7 +210,10 @@ def _telling(ledger: OrderLedger, status: OrderStatus) -> Item:
     key = keys.order_status(ledger.order.id)
     if ledger.replaced_by:
         status = msgspec.structs.replace(status, replaced_by=ledger.replaced_by)
-    return Item(compares=(mod_is(key, ledger.status_revision),), then=(put(key, codec.encode(status)),))
+    compares = [mod_is(key, ledger.status_revision)]
+    if status.phase in FINAL_ORDER:
+        compares.append(mod_is(keys.order(ledger.order.id), ledger.revision))
+    return Item(compares=tuple(compares), then=(put(key, codec.encode(status)),))
 
 
 def _orphans(ledger: OrderLedger, *, epoch: int, now: str) -> Iterable[Item]:

@@ -25,14 +25,17 @@ class Release(NamedTuple):
     item: Item
 
 
-def ended_by_report(live: LiveFulfilment, ledger: OrderLedger, *, epoch: int, now: str) -> Release:
-    """The joblet reported the end: each task ends as observed, a stopped one for the reason that the stop gave."""
+def ended_by_report(live: LiveFulfilment, ledger: OrderLedger | None, *, epoch: int, now: str) -> Release:
+    """The joblet reported the end: each task ends as observed, a stopped one for the reason that the stop gave.
+
+    Without a ledger the order is final or gone, and nothing of it is tried again.
+    """
     assert live.observed is not None
     tasks = tuple(_stopped(task, live.fulfilment, ledger) for task in live.observed.tasks)
-    return _release(live, tasks, ledger, epoch=epoch, now=now)
+    return _release(live, tasks, ledger, cancelled=ledger is None, epoch=epoch, now=now)
 
 
-def _stopped(task: ObservedTask, wanted: Fulfilment, ledger: OrderLedger) -> ObservedTask:
+def _stopped(task: ObservedTask, wanted: Fulfilment, ledger: OrderLedger | None) -> ObservedTask:
     if task.phase != "Cancelled" or not wanted.why_stop(task.job, task.index):
         return task
     return msgspec.structs.replace(task, reason=judging.why_stopped(task, wanted, ledger))

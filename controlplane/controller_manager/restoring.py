@@ -16,15 +16,13 @@ import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.cache import restoring
-from controlplane.cache.ledger import LiveFulfilment
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.cache.snapshot import Snapshot
-from controlplane.controller_manager import release
+from controlplane.controller_manager import leaving, release
 from controlplane.controller_manager.runner import Again
 from controlplane.model import times
 from controlplane.model.cluster import ClusterStatus
 from controlplane.model.errors import Conflict, OutcomeUnknown, Unavailable
-from controlplane.model.fulfilment import Fulfilment, Observed
 from controlplane.model.target import TargetStatus
 from controlplane.quarantine import Quarantine
 from controlplane.store import codec, keys
@@ -144,16 +142,14 @@ class Restoring:
         now = times.show(self._clock.wall())
         items: list[Item] = []
         for entry in snapshot.all("desired"):
-            fulfilment = entry.sound(Fulfilment)
-            if fulfilment is None:
+            live = leaving.live_at(entry, snapshot)
+            if live is None:
                 continue
-            live = LiveFulfilment(fulfilment, entry.revision)
-            seen = snapshot.get("inventory", *entry.parts)
-            if seen is not None:
-                live.observed, live.observed_revision = seen.sound(Observed), seen.revision
-            ledger = self._ledgers.orders.get(fulfilment.order)
+            ledger = self._ledgers.orders.get(live.fulfilment.order)
             cancelled = ledger is None or ledger.order.cancel
-            end = release.ended_by_loss(live, "Lost", cancelled=cancelled, epoch=self._writer.epoch, now=now)
+            end = release.ended_by_loss(
+                live, "Lost", cancelled=cancelled, epoch=self._writer.epoch, now=now, ledger=ledger
+            )
             items.append(end.item)
             if len(items) == _AT_ONCE:
                 break

@@ -25,7 +25,7 @@ from controlplane.engine.verdicts import reason_of, tally
 from controlplane.engine.world import World
 from controlplane.model.leadership import WaitingGroup
 
-VERSION = "columns-3"
+VERSION = "columns-4"
 _MOST_DISPLACING = 100
 _MOST_NOTED = 16
 

@@ -40,12 +40,10 @@ def candidates(room: Room, signature: Signature, also: Iterable[int] = ()) -> Ma
 
     Those that are kept for somebody are left out, but for those in `also`.
     """
-    mask = np.ones(len(room.floor.targets), dtype=bool)
+    mask = room.holds(signature)
     for reason, refused in room.refusals(signature):
         if reason not in HELPED:
             mask &= ~refused
-    for name, amount in signature.needs:
-        mask &= room.capacity[name] + _EPSILON >= amount if name in room.capacity else False
     if room.any_reserved:
         kept = room.reserved >= 0
         kept[list(also)] = False

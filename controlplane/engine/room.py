@@ -223,13 +223,25 @@ class Room:
         return mask
 
     def _avoided(self, signature: Signature) -> Mask:
-        """Targets that such a task left, as long as another that may have it takes work: else it has no choice."""
+        """Targets that such a task left, as long as another that may have it takes work: else it has no choice.
+
+        What could never hold the task, were it empty, is no other target: waiting for it would never end.
+        """
         mask = self.floor.named(signature.detour.avoid)
         rows = self.floor.static(signature).rows
         ruling = self.ruling(signature)
-        for refused in (*ruling.forbidden.values(), *(~required for required in ruling.required.values())):
+        closed = (limit.mask for limit in ruling.limits if limit.most <= 0)
+        for refused in (*ruling.forbidden.values(), *(~required for required in ruling.required.values()), *closed):
             rows = rows[~refused[rows]]
-        return mask if (self._takes[rows] & ~mask[rows]).any() else np.zeros_like(mask)
+        instead = self._takes[rows] & ~mask[rows] & self.holds(signature)[rows]
+        return mask if instead.any() else np.zeros_like(mask)
+
+    def holds(self, signature: Signature) -> Mask:
+        """Which targets are large enough for one such task, were they empty."""
+        mask = np.ones(len(self.floor.targets), dtype=bool)
+        for name, amount in signature.needs:
+            mask &= self.capacity[name] + _EPSILON >= amount if name in self.capacity else False
+        return mask
 
     def _kept_from(self, signature: Signature, rows: Rows) -> Mask:
         """Targets whose room is kept for somebody, unless such a task is sure to end before it is needed.

@@ -152,7 +152,7 @@ def _window(room: Room, _: Signature, target: TargetRow, __: int) -> tuple[str, 
 
 
 def _avoided(_: Room, __: Signature, ___: TargetRow, ____: int) -> tuple[str, bool]:
-    return "is where it was before and is not to go again, as long as another target may have it", True
+    return "is where it was before and is not to go again, as long as another target could hold it", True
 
 
 def _affinity(_: Room, signature: Signature, __: TargetRow, ___: int) -> tuple[str, bool]:

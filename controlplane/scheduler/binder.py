@@ -39,11 +39,12 @@ Tasks = dict[tuple[str, str, Detour], Iterator[tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What all fulfilments of one cycle share."""
+    """What all fulfilments of one cycle share. `revision` is that of the picture on which the cycle was decided."""
 
     epoch: int
     cycle: int
     now: str
+    revision: int | None = None
 
 
 @dataclass(slots=True)
@@ -52,10 +53,11 @@ class _Pile:
 
     guard: tuple[Compare, ...]
     operations: list[Operation] = field(default_factory=list)
+    orders: dict[str, Compare] = field(default_factory=dict)
     size: int = 0
 
     def item(self) -> Item:
-        return Item(compares=self.guard, then=tuple(self.operations))
+        return Item(compares=(*self.guard, *self.orders.values()), then=tuple(self.operations))
 
 
 class _Guards:
@@ -93,12 +95,18 @@ class Binder:
         self._limits: dict[str, Number | None] = {}
 
     def items(self, placements: Sequence[Placement], stamp: Stamp) -> Iterator[Item]:
-        """Items that may be committed independently of each other: a gang in one, claims one fulfilment each."""
+        """Items that may be committed independently of each other: a gang in one, claims one fulfilment each.
+
+        Each compares, once for each of its orders, that the order is what it was decided on: what its user wished since
+        then, a cancel or a pause, refuses the placement. The status is not compared, since folding it is no reason to
+        refuse anything; see `Sending` for ends that the leader decides on its own.
+        """
         self._limits.clear()
         piles: dict[str, _Pile] = {}
         guards = _Guards(self._ledgers.cache.snapshot)
-        tasks = self._tasks(placements, stamp.now)
+        tasks = self._tasks(placements, stamp)
         ledgers = {order: self._ledgers.orders[order] for order, _, _ in tasks}
+        unchanged = {order: mod_is(keys.order(order), ledger.revision) for order, ledger in ledgers.items()}
         for gang, some in groupby(placements, key=lambda placement: placement.order if placement.gang else ""):
             bound = (
                 found
@@ -107,18 +115,20 @@ class Binder:
                 for found in self._bind(ledgers[placement.order], placement, tasks, stamp)
             )
             if gang:
-                yield from _gang(bound, guards)
+                yield from _gang(bound, guards, unchanged.get(gang))
                 continue
             for fulfilment, operation in bound:
-                guard = guards.of(fulfilment.target)
+                guard, order = guards.of(fulfilment.target), fulfilment.order
                 if fulfilment.holds:
-                    yield Item(compares=(*guard, *_free(fulfilment)), then=(operation, *_claims(fulfilment)))
+                    compares = (*guard, unchanged[order], *_free(fulfilment))
+                    yield Item(compares=compares, then=(operation, *_claims(fulfilment)))
                     continue
                 place = fulfilment.target if guard else ""
                 pile = piles.get(place)
                 if pile is None:
                     pile = piles[place] = _Pile(guard)
                 pile.operations.append(operation)
+                pile.orders[order] = unchanged[order]
                 pile.size += len(operation.value or b"")
                 if len(pile.operations) == _PUTS_AN_ITEM or pile.size >= _BYTES_AN_ITEM:
                     yield piles.pop(place).item()
@@ -152,19 +162,19 @@ class Binder:
                 fulfilment = self._fulfilment(ledger, placement, together, stamp)
                 yield fulfilment, put(keys.desired(fulfilment.target, fulfilment.id), codec.encode(fulfilment))
 
-    def _tasks(self, placements: Sequence[Placement], now: str) -> Tasks:
+    def _tasks(self, placements: Sequence[Placement], stamp: Stamp) -> Tasks:
         """The tasks of each group, to be handed out to its placements, which may be on several targets.
 
-        An order that went while it was decided about has none.
+        An order that went or changed while it was decided about has none: it is decided about again.
         """
         wanted: Counter[tuple[str, str, Detour]] = Counter()
         for placement in placements:
             wanted[placement.order, placement.job, placement.signature.detour] += placement.count
         floor = attempt_floor(self._ledgers.cache.snapshot)
         return {
-            (order, job, detour): iter(_above(floor, self._ledgers.orders[order].jobs[job].take(count, now, detour)))
+            (order, job, detour): iter(_above(floor, ledger.jobs[job].take(count, stamp.now, detour)))
             for (order, job, detour), count in wanted.items()
-            if order in self._ledgers.orders
+            if (ledger := self._ledgers.orders.get(order)) is not None and _as_decided(ledger, stamp.revision)
         }
 
     def _fulfilment(
@@ -244,9 +254,13 @@ def spec_of(ledger: OrderLedger, job: Job) -> TaskSpec:
     )
 
 
-def _gang(bound: Iterable[tuple[Fulfilment, Operation]], guards: _Guards) -> Iterator[Item]:
+def _as_decided(ledger: OrderLedger, revision: int | None) -> bool:
+    return ledger.wants_room() and (revision is None or ledger.revision <= revision)
+
+
+def _gang(bound: Iterable[tuple[Fulfilment, Operation]], guards: _Guards, unchanged: Compare | None) -> Iterator[Item]:
     """All fulfilments of the gang with all their claims, in one item."""
-    compares: list[Compare] = []
+    compares: list[Compare] = [unchanged] if unchanged is not None else []
     operations: list[Operation] = []
     targets: set[str] = set()
     for fulfilment, operation in bound:

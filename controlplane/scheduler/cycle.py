@@ -112,15 +112,16 @@ class Scheduler:
         if not decision.batches and not decision.evictions and not first:
             return False
         self._failpoints.reach("scheduler.before-commit")
-        stamp = Stamp(self._writer.epoch, n, times.show(now))
+        stamp = Stamp(self._writer.epoch, n, times.show(now), world.revision)
         record = record_of(world, decision, stamp, self._clock.monotonic() - started)
-        await self._commit(
-            chain(
-                self._binder.items(decision.placements, stamp),
-                self._binder.evictions(decision.evictions, stamp),
-                (Item(then=(put(keys.cycle(record.epoch, n), codec.encode(record)),)),),
+        with self._ledgers.sending.of({placement.order for placement in decision.placements}):
+            await self._commit(
+                chain(
+                    self._binder.items(decision.placements, stamp),
+                    self._binder.evictions(decision.evictions, stamp),
+                    (Item(then=(put(keys.cycle(record.epoch, n), codec.encode(record)),)),),
+                )
             )
-        )
         self._failpoints.reach("scheduler.after-commit")
         if decision.refused.get(QUEUED):
             self._wake.set()

@@ -4,69 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import msgspec
 import pytest
 
 from controlplane.aio.clock import SystemClock
-from controlplane.aio.failpoint import Failpoints
-from controlplane.controller_manager import controllers
 from controlplane.model import times
 from controlplane.model.errors import Deposed
-from controlplane.model.fulfilment import Claim, Ended, Fulfilment
-from controlplane.model.leadership import Cycle
-from controlplane.model.order import Counts, Order, OrderStatus
+from controlplane.model.fulfilment import Claim
+from controlplane.model.order import Counts, OrderStatus
 from controlplane.model.settings import Settings
 from controlplane.model.target import TargetStatus
-from controlplane.scheduler.cycle import Scheduler
 from controlplane.store import keys
-from tests.builders import OrderBuilder, a_session, an_identity, an_order
-from tests.component.leader_stage import PATIENCE_SECONDS, Replica, Term, following, lead, running
+from tests.builders import a_session, an_order
+from tests.component.leader_stage import PATIENCE_SECONDS
+from tests.component.leading_stage import Stage, leading
 from tests.etcd import Etcd
-
-
-class Stage(Replica):
-    """A replica that leads."""
-
-    term: Term
-    work: asyncio.Future[None]
-
-    async def submit(self, builder: OrderBuilder) -> str:
-        order: Order = builder.build()
-        await self.write({keys.order(order.id): order})
-        return order.id
-
-    async def is_placed(self, order: str, count: int = 1) -> list[Fulfilment]:
-        await self.until(lambda: len(self.placed(order)) == count)
-        return self.placed(order)
-
-    async def is_in(self, order: str, phase: str) -> None:
-        await self.until(lambda: self.phase(order) == phase)
-
-    def cycles(self) -> list[Cycle]:
-        return sorted((entry.read(Cycle) for entry in self.cache.snapshot.all("cycles")), key=lambda cycle: cycle.n)
-
-    def ended(self, order: str) -> list[Ended]:
-        return [entry.read(Ended) for entry in self.cache.snapshot.all("status/ended", order)]
-
-    async def run(self) -> None:
-        self.term, writer = await lead(self)
-        clock = SystemClock()
-        scheduler = Scheduler(self.ledgers, writer, clock, make_identity=an_identity, failpoints=Failpoints())
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(scheduler.run())
-            tasks.create_task(controllers.run(self.ledgers, writer, clock))
-
-
-@asynccontextmanager
-async def leading(etcd: Etcd) -> AsyncIterator[Stage]:
-    async with following(etcd.endpoint, Stage) as stage:
-        async with running(stage.run()) as (work,):
-            stage.work = work
-            await stage.until(lambda: bool(stage.cycles()))
-            yield stage
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from controlplane.store import keys
 from tests.builders import OrderBuilder, a_session, a_target, an_order
 from tests.clock import ManualClock
 from tests.component.leader_stage import Replica, following, lead
-from tests.component.test_controllers_flow import Stage, leading
+from tests.component.leading_stage import Stage, leading
 from tests.component.test_targets_flow import is_in, reasons
 from tests.etcd import Etcd
 

@@ -23,7 +23,7 @@ from controlplane.model.rule import Effect, Rule
 from controlplane.replay import replaying
 from controlplane.store import codec, keys
 from tests.builders import an_order
-from tests.component.test_controllers_flow import Stage, leading
+from tests.component.leading_stage import Stage, leading
 from tests.etcd import Etcd
 from tests.unit.test_cli_exit_codes import cpctl
 

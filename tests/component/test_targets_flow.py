@@ -13,7 +13,7 @@ from controlplane.model.settings import Settings
 from controlplane.model.target import Target, TargetStatus
 from controlplane.store import keys
 from tests.builders import a_session, a_target, an_order
-from tests.component.test_controllers_flow import Stage, leading
+from tests.component.leading_stage import Stage, leading
 from tests.etcd import Etcd
 
 QUICK = Settings(target_grace=0.5, kill_grace=0.5)

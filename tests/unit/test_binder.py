@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from controlplane.engine.decide import Placement
 from controlplane.engine.signature import signature_of
@@ -34,12 +35,12 @@ class Stage:
         self.told.write({keys.order(self.order.id): self.order})
         self.binder = Binder(self.told.ledgers, an_identity)
 
-    def place(self, *counts: tuple[str, int], job: str = "job-0") -> list[Item]:
+    def place(self, *counts: tuple[str, int], job: str = "job-0", stamp: Stamp = STAMP) -> list[Item]:
         ledger = self.told.ledgers.orders[self.order.id]
         of_job = next(resolved.job for resolved in ledger.resolved.jobs if resolved.job.name == job)
         signature = signature_of(ledger, of_job)
         placements = [Placement(self.order.id, job, target, count, signature) for target, count in counts]
-        return list(self.binder.items(placements, STAMP))
+        return list(self.binder.items(placements, stamp))
 
 
 def fulfilments(items: list[Item]) -> list[Fulfilment]:
@@ -139,7 +140,40 @@ def test_a_claim_is_made_in_the_item_of_its_placement_and_only_while_nobody_hold
     assert {(claim.fulfilment, claim.order, claim.target, claim.epoch) for claim in claims} == {
         (found.id, found.order, "a", 7)
     }
-    assert list(item.compares) == [transaction.absent(keys.claim("x")), transaction.absent(keys.claim("y"))]
+    free = [transaction.absent(keys.claim("x")), transaction.absent(keys.claim("y"))]
+    assert [compare for compare in item.compares if b"/claims/" in compare] == free
+
+
+def test_a_placement_compares_once_that_its_order_is_what_it_was_decided_on() -> None:
+    stage = Stage(an_order().of(60).jobs(cpu=1))
+    other = an_order().build()
+    stage.told.write({keys.order(other.id): other})
+    signature = signature_of(
+        stage.told.ledgers.orders[other.id], stage.told.ledgers.orders[other.id].resolved.jobs[0].job
+    )
+    placements = [
+        Placement(stage.order.id, "job-0", "a", 60, signature),
+        Placement(other.id, "job-0", "a", 1, signature),
+    ]
+    first, second, last = stage.binder.items(placements, STAMP)
+    as_decided = transaction.mod_is(keys.order(stage.order.id), 2)
+    assert first.compares == second.compares == (as_decided,)
+    assert last.compares == (as_decided, transaction.mod_is(keys.order(other.id), 3))
+
+
+def test_an_order_that_changed_since_the_cycle_was_decided_is_left_to_the_next() -> None:
+    stage = Stage(an_order().jobs(cpu=1))
+    decided = replace(STAMP, revision=stage.told.history.revision)
+    assert len(stage.place(("a", 1), stamp=decided)) == 1
+    stage.told.write({keys.order(stage.order.id): msgspec.structs.replace(stage.order, priority=7)})
+    assert stage.place(("a", 1), stamp=decided) == []
+
+
+@pytest.mark.parametrize("wish", [{"cancel": True}, {"paused": True}])
+def test_an_order_that_wants_no_more_room_is_not_placed_whenever_that_was_decided(wish: dict[str, bool]) -> None:
+    stage = Stage(an_order().jobs(cpu=1))
+    stage.told.write({keys.order(stage.order.id): msgspec.structs.replace(stage.order, **wish)})
+    assert stage.place(("a", 1)) == []
 
 
 def test_a_task_gets_its_env_and_over_it_the_resources_that_it_names() -> None:

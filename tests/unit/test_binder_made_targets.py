@@ -26,6 +26,7 @@ class Stage:
         entry = self.told.ledgers.cache.snapshot.get("status/made", "farm-1")
         assert entry is not None
         self.unchanged = mod_is(KEY, entry.revision)
+        self.as_decided = mod_is(keys.order(self.order.id), self.told.ledgers.orders[self.order.id].revision)
 
     def place(self, *counts: tuple[str, int], gang: bool = False) -> list[Item]:
         ledger = self.told.ledgers.orders[self.order.id]
@@ -37,17 +38,17 @@ class Stage:
 def test_only_what_goes_to_a_made_target_is_guarded() -> None:
     stage = Stage(an_order().of(40).jobs(cpu=1))
     items = stage.place(("farm-1", 30), ("other", 10))
-    guarded = [item for item in items if item.compares]
-    assert [item.compares for item in guarded] == [(stage.unchanged,)] * 2
+    guarded = [item for item in items if item.compares != (stage.as_decided,)]
+    assert [item.compares for item in guarded] == [(stage.unchanged, stage.as_decided)] * 2
     assert sum(len(item.then) for item in guarded) == 30
     assert all(b"/desired/farm-1/" in operation.key for item in guarded for operation in item.then)
-    assert sum(len(item.then) for item in items if not item.compares) == 10
+    assert sum(len(item.then) for item in items if item not in guarded) == 10
 
 
 def test_a_claim_and_its_guard_are_one_item() -> None:
     stage = Stage(an_order().holding("x").jobs(cpu=1))
     (item,) = stage.place(("farm-1", 1))
-    assert item.compares == (stage.unchanged, absent(keys.claim("x")))
+    assert item.compares == (stage.unchanged, stage.as_decided, absent(keys.claim("x")))
 
 
 def test_what_is_to_be_removed_cannot_be_placed_on() -> None:
@@ -60,6 +61,6 @@ def test_what_is_to_be_removed_cannot_be_placed_on() -> None:
 def test_a_gang_is_guarded_as_a_whole() -> None:
     stage = Stage(an_order().of(2).jobs(cpu=1))
     (item,) = stage.place(("farm-1", 1), ("other", 1), gang=True)
-    assert item.compares == (unchanged_below(keys.MADE, stage.told.ledgers.cache.revision),)
+    assert item.compares == (unchanged_below(keys.MADE, stage.told.ledgers.cache.revision), stage.as_decided)
     (free,) = stage.place(("other", 2), gang=True)
-    assert free.compares == ()
+    assert free.compares == (stage.as_decided,)

@@ -83,6 +83,34 @@ def test_without_another_target_it_goes_back(change: str) -> None:
     assert stage.where(order) == {"t1": 1}
 
 
+@pytest.mark.parametrize("change", ["too small", "without such a quantity", "closed by a limit"])
+def test_it_does_not_wait_for_a_target_that_could_never_hold_it(change: str) -> None:
+    stage = Stage()
+    other = {"too small": {"cpu": 1, "gpu": 1}, "without such a quantity": {"cpu": 4}}
+    stage.target("t1", capacity={"cpu": 4, "gpu": 1})
+    stage.target("t2", capacity=other.get(change, {"cpu": 4, "gpu": 1}))
+    order = stage.submit((1, a_job(requests={"cpu": 2, "gpu": 1}, prefer=(("t1",),))))
+    stage.cycle()
+    fail_on(stage, order, "t1", ("t1",))
+    if change == "closed by a limit":
+        stage.rule("none", "target.name == 't2'", limit=0)
+    assert reasons(stage, order)["t1"] == ""
+    stage.cycle()
+    assert stage.where(order) == {"t1": 1}
+
+
+def test_it_waits_for_a_target_that_is_large_enough_and_full_beside_one_that_is_too_small() -> None:
+    stage = two_targets()
+    stage.target("t3", cpu=0.5)
+    stage.submit((4, a_job()), target_policy="strict:t2")
+    order = stage.submit((1, a_job()), priority=10)
+    stage.cycle()
+    fail_on(stage, order, "t1", ("t1",))
+    stage.cycle()
+    assert stage.live(order) == []
+    assert reasons(stage, order)["t1"] == "AvoidedTarget"
+
+
 def test_others_of_the_same_job_may_go_where_one_may_not() -> None:
     stage = two_targets()
     order = stage.submit((3, a_job(prefer=(("t1",),))))

@@ -167,7 +167,8 @@ def test_the_last_end_and_the_final_status_are_one_write() -> None:
     assert (final.phase, final.counts) == ("Failed", Counts(succeeded=1, failed=1))
     assert (final.percent, final.started, final.finished, final.epoch) == (100, "earlier", NOW, 7)
     assert transaction.mod_is(keys.order_status(stage.order.id), told_at) in item.compares
-    assert len(item.compares) == 5
+    assert transaction.mod_is(keys.order(stage.order.id), 2) in item.compares, "the order that it was decided on"
+    assert len(item.compares) == 6
     assert {keys.ended(stage.order.id, one.identity), keys.ended(stage.order.id, two.identity)} <= puts.keys()
     assert len(deletes) == 4
 
@@ -203,6 +204,33 @@ def test_an_order_of_which_something_is_left_is_not_finished_with_an_end() -> No
     for stage in (waiting, running, again):
         assert len(stage.plan()) == 1
         assert stage.final() is None
+
+
+def test_an_order_does_not_end_while_placements_of_it_are_under_way() -> None:
+    stage = Stage(an_order().jobs(cpu=1))
+    stage.reported(stage.placed(0), "Succeeded")
+    ledger = stage.told.ledgers.orders[stage.order.id]
+    (item,) = orders.plan(ledger, epoch=7, now=NOW, ends=False)
+    assert keys.order_status(stage.order.id) not in writes(item)[0]
+    assert stage.final() is not None
+
+
+@pytest.mark.parametrize("tasks", [2, 6, 8])
+def test_ends_that_are_too_large_together_are_written_one_by_one(tasks: int) -> None:
+    stage = Stage(an_order().of(tasks).jobs(cpu=1))
+    for index in range(tasks):
+        one = stage.placed(index)
+        seen = one.observed("Succeeded")
+        urls = tuple(f"https://store/{at}/{'x' * 2000}" for at in range(100))
+        seen = msgspec.structs.replace(seen, tasks=(msgspec.structs.replace(seen.tasks[0], artefacts=urls),))
+        stage.told.write({keys.observed("t1", one.identity): seen})
+    items = stage.plan()
+    assert len(items) == tasks
+    assert all(item.size() <= 256 << 10 for item in items)
+    stage.happen(items)
+    final = stage.fold()
+    assert final is not None
+    assert (final.phase, final.counts.succeeded) == ("Succeeded", tasks)
 
 
 def test_an_order_with_many_ends_at_once_is_finished_after_them() -> None:
