@@ -107,7 +107,11 @@ class ElectionView:
         return None
 
     async def reached(self, revision: int) -> None:
-        await self._cache.reached(revision)
+        """Who asks has a time-out of its own, also for a cache that is stale meanwhile."""
+        while True:
+            with suppress(Unavailable):
+                return await self._cache.reached(revision, None)
+            await asyncio.sleep(_AGAIN_SECONDS)
 
     async def changed(self, after_revision: int) -> int:
         if self._changed_at > after_revision:
@@ -178,7 +182,7 @@ class Replica:
                 supervise("replica", "Cluster", "events", self._events.run),
             )
             following = [tasks.create_task(work) for work in running]
-            await self._cache.reached(1)
+            await self._cache.filled()
             self._failpoints.reach("replica.listed")
             await self._know_etcd()
             following.append(tasks.create_task(self._space.run()))
@@ -190,7 +194,7 @@ class Replica:
             )
             await server.start()
             seat.election = self._election(incarnation, server)
-            campaign = tasks.create_task(seat.election.run(self._lead))
+            campaign = tasks.create_task(self._campaign(seat.election))
             hosting = tasks.create_task(self._host(incarnation, server.grpc_address))
             await stop.wait()
             campaign.cancel()
@@ -264,6 +268,24 @@ class Replica:
             keyring=self._keyring,
             record=self._events.record,
         )
+
+    async def _campaign(self, election: Election) -> None:
+        """Stands while the cache is fresh: a stale one shows neither that it is this replica's turn nor that it is over."""
+        while True:
+            standing = asyncio.create_task(election.run(self._lead))
+            stale = asyncio.create_task(self._cache.stale())
+            try:
+                await asyncio.wait({standing, stale}, return_when=asyncio.FIRST_COMPLETED)
+                if not standing.done() and election.leadership is not None:
+                    election.leadership.demote("blind")
+                    await election.leadership.over.wait()
+            finally:
+                stale.cancel()
+                standing.cancel()
+                with suppress(asyncio.CancelledError):
+                    await standing
+            while self._cache.is_stale:
+                await self._clock.sleep(_AGAIN_SECONDS)
 
     async def _lead(self, leadership: Leadership) -> None:
         """One term. Returns when this leader is found deposed; anything unexpected ends the term too, loudly."""

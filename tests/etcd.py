@@ -36,6 +36,8 @@ class Etcd:
         self.name = name
         self.endpoint = f"http://127.0.0.1:{client}"
         self.peer = f"http://127.0.0.1:{peer}"
+        # Where other members reach this one; a test may put a link in between.
+        self.advertised_peer = self.peer
         self.cluster = f"{name}={self.peer}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -48,6 +50,10 @@ class Etcd:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         """Returns when it answers."""
         command = [
@@ -57,7 +63,7 @@ class Etcd:
             f"--listen-client-urls={self.endpoint}",
             f"--advertise-client-urls={self.endpoint}",
             f"--listen-peer-urls={self.peer}",
-            f"--initial-advertise-peer-urls={self.peer}",
+            f"--initial-advertise-peer-urls={self.advertised_peer}",
             f"--initial-cluster={self.cluster}",
             "--unsafe-no-fsync",
             "--log-level=error",

@@ -1,4 +1,4 @@
-"""Whether this replica can serve: its picture of etcd is there, and it is following."""
+"""Whether this replica can serve: its picture of etcd is there, and not too old."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ def why_not_ready(cache: Cache) -> str:
     """Empty when it is ready."""
     if not cache.synced:
         return "the cache has not been filled from etcd yet"
-    if not cache.following:
-        return "the cache gets no sign of life from etcd"
+    if cache.is_stale:
+        return f"the cache is {cache.age_seconds:.0f} s old: it gets no sign of life from a quorum of etcd, or stands still"
     return ""

@@ -130,11 +130,14 @@ class ApiServer:
         """Asks again and again: that a cache no longer follows is the absence of an event."""
         told = False
         while True:
-            ready = not why_not_ready(self._deps.cache)
+            why = why_not_ready(self._deps.cache)
+            ready = not why
             if ready != told:
-                log.info("ready" if ready else "not ready", why=why_not_ready(self._deps.cache))
+                log.info("ready" if ready else "not ready", why=why)
                 await self._tell_health(ready)
                 told = ready
+            if not ready:
+                self._joblets.send_away(why)
             await self._deps.clock.sleep(_HEALTH_SECONDS)
 
     async def _tell_health(self, ready: bool) -> None:

@@ -13,19 +13,21 @@ import heapq
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import NamedTuple
 
 import structlog
 from immutables import Map
 
 from controlplane.aio.clock import Clock
+from controlplane.cache.freshness import Freshness
 from controlplane.cache.snapshot import Entry, Snapshot, Tree, place_of
 from controlplane.model.errors import Compacted, Unavailable
 from controlplane.quarantine import Quarantine
 from controlplane.store import keys
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Value
-from controlplane.store.watch import ASK_SECONDS, SILENCE_SECONDS, Change, watch
+from controlplane.store.watch import Change, watch
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +43,8 @@ class Delta(NamedTuple):
 
 
 _EMPTY: Tree = Map()
-_LATELY_SECONDS = ASK_SECONDS + SILENCE_SECONDS + 1.0
+REACH_SECONDS = 5.0
+_AGAIN_SECONDS = 0.2
 
 Listener = Callable[[Sequence[Delta], int], None]
 
@@ -60,7 +63,8 @@ class Cache:
         self._listeners: list[Listener] = []
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tie = itertools.count()
-        self._heard_at = 0.0
+        self._filled = asyncio.Event()
+        self._freshness = Freshness(store, clock, holds=lambda: self._revision, advance=self._advance)
         self.repaired = 0
 
     @property
@@ -72,9 +76,22 @@ class Cache:
         return self._revision > 0
 
     @property
-    def following(self) -> bool:
-        """Whether the watch gave a sign of life lately; it is asked for one whenever it is silent."""
-        return self.synced and self._clock.monotonic() - self._heard_at < _LATELY_SECONDS
+    def age_seconds(self) -> float:
+        """How long ago the picture was last known to hold all that etcd held."""
+        return self._freshness.age_seconds
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the picture is too old to decide or to answer on."""
+        return self.synced and self._freshness.is_stale
+
+    async def filled(self) -> None:
+        """Returns once there is a picture."""
+        await self._filled.wait()
+
+    async def stale(self) -> None:
+        """Returns when the picture is too old."""
+        await self._freshness.stale()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -87,39 +104,57 @@ class Cache:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    async def reached(self, revision: int, timeout: float | None = None) -> None:
-        """Returns once the picture contains that revision; Unavailable when it does not in time."""
+    async def reached(self, revision: int, timeout: float | None = REACH_SECONDS) -> None:
+        """Returns once the picture contains that revision; Unavailable when it does not in time, or is stale."""
         if revision <= self._revision:
             return
+        if self.is_stale:
+            raise self._too_old()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (revision, next(self._tie), future))
+        self._freshness.help_to(revision)
         try:
             await asyncio.wait_for(future, timeout)
         except TimeoutError:
             raise Unavailable(f"this replica has not reached revision {revision} yet") from None
+
+    def _too_old(self) -> Unavailable:
+        return Unavailable(
+            f"this replica's cache is {self.age_seconds:.0f} s old, at revision {self._revision}: ask another replica"
+        )
+
+    def _fail_waits(self) -> None:
+        """The picture is stale: who waits for it asks another replica, rather than to wait for nothing."""
+        waiting, self._waiting = self._waiting, []
+        for _, _, future in waiting:
+            if not future.done():
+                future.set_exception(self._too_old())
 
     async def run(self) -> None:
         """Follows etcd until cancelled; whatever is raised meanwhile, it lists again and goes on."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._quarantine.supervise("cache", "Cluster", "watch", self._follow))
             tasks.create_task(self._quarantine.supervise("cache", "Cluster", "self-check", self._check_forever))
+            noticing = partial(self._freshness.run, self._fail_waits)
+            tasks.create_task(self._quarantine.supervise("cache", "Cluster", "freshness", noticing))
 
     async def _follow(self) -> None:
+        lookout = self._freshness.lookout
         while True:
             try:
                 await self._relist()
-                async with aclosing(watch(self._store.channels, keys.ROOT, self._revision + 1, self._hear)) as batches:
+                batches = watch(self._store.channels, keys.ROOT, self._revision + 1, lookout=lookout)
+                async with aclosing(batches):
                     async for batch in batches:
                         self._apply(batch.changes, batch.revision)
             except Compacted:
                 log.warning("history is compacted, listing again", revision=self._revision)
             except Unavailable as error:
                 log.warning("etcd cannot be listed", error=str(error))
-
-    def _hear(self) -> None:
-        self._heard_at = self._clock.monotonic()
+            await self._clock.sleep(_AGAIN_SECONDS)
 
     async def _relist(self) -> None:
+        asked_at = self._clock.monotonic()
         listed: dict[str, Value] = {}
         revision = 0
         async for page in self._store.pages():
@@ -130,8 +165,9 @@ class Cache:
         changed = [
             Change(key, revision, value) for key, value in listed.items() if known.get(key) != value.mod_revision
         ]
-        self._hear()
         self._apply([*gone, *changed], revision)
+        self._freshness.confirm(asked_at)
+        self._filled.set()
 
     def _apply(self, changes: Sequence[Change], revision: int) -> None:
         deltas = [enter(self._trees, change) for change in changes]
@@ -139,6 +175,16 @@ class Cache:
         self._snapshot = None
         for listener in tuple(self._listeners):
             self._tell(listener, deltas)
+        self._release_waits()
+
+    def _advance(self, revision: int) -> None:
+        """Nothing of this picture changed up to that revision: only keys of others did."""
+        if revision > self._revision:
+            self._revision = revision
+            self._snapshot = None
+            self._release_waits()
+
+    def _release_waits(self) -> None:
         while self._waiting and self._waiting[0][0] <= self._revision:
             future = heapq.heappop(self._waiting)[2]
             if not future.done():

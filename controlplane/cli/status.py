@@ -62,6 +62,7 @@ def shape(answer: Any) -> dict[str, Any]:
         "keys": answer.keys,
         "poisoned": answer.poisoned,
         "repaired": answer.repaired,
+        "cache_age_seconds": round(answer.cache_age_seconds, 3),
         "etcd": {
             "cluster_id": etcd.cluster_id,
             "version": etcd.version,
@@ -86,6 +87,8 @@ def sentences(found: dict[str, Any]) -> list[str]:
     said = [
         f"etcd {etcd['version']}: {etcd['in_use'] / GIB:.2f} of {etcd['quota'] / GIB:g} GiB in use, {etcd['level']}"
     ]
+    age = f"{found['id']}'s cache was as new as etcd {found['cache_age_seconds']:.1f} s ago"
+    said.append(f"{age}, at revision {found['revision']}")
     if etcd["why"]:
         said.append(etcd["why"])
     if found["archive_error"]:

@@ -151,16 +151,24 @@ class Leadership:
         return await unless(self.lost.wait(), work)
 
     async def _rewrite(self) -> None:
-        """Repeats the same rewrite until one is known to have happened: all compare one revision, so one can."""
+        """Repeats the same rewrite until one is known to have happened: all compare one revision, so one can.
+
+        It is nested, so that an etcd without space takes it too. A leader that does not get it done within a lease's
+        life leaves: it may write nothing meanwhile, and another leader may fare better.
+        """
         changed = msgspec.structs.replace(self._candidate, proclaimed=self._candidate.proclaimed + 1)
         value = codec.encode(changed)
         operation = put(self.key, value, lease=self._own.lease)
         item = Item((mod_is(self.key, self._fence.mod_revision),), (operation,), (get(self.key),))
+        until = self._clock.monotonic() + self._blind_seconds
         while True:
             self.check()
+            if self._clock.monotonic() >= until:
+                self.demote("unproclaimed")
+                raise errors.Deposed(f"epoch {self.epoch} is over: it could not proclaim itself in a lease's life")
             left = max(self._deadline() - self._clock.monotonic(), _RETRY_SECONDS)
             try:
-                outcome = await self._store.commit(item, timeout=min(self._patience_seconds, left))
+                (outcome,) = await self._store.commit_group([item], timeout=min(self._patience_seconds, left))
                 break
             except (errors.Unavailable, errors.OutcomeUnknown):
                 await self._clock.sleep(_RETRY_SECONDS)

@@ -33,6 +33,9 @@ OPTIONS = [
 _NOT_APPLIED = ("no leader", "not capable", "too many requests", "leader changed", "space exceeded")
 _NEVER_SENT = ("failed to connect to all addresses", "Name resolution failure", "DNS resolution failed")
 _PAUSE_SECONDS = 0.05
+# Metadata by which a member of etcd refuses a call, or ends a stream, while it knows no leader. A member that lost its
+# peers but not its clients would else keep a call waiting, and a stream silent, for as long as it is cut off.
+HAS_LEADER = (("hasleader", "true"),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ RESTORE = f"{ROOT}config/restore"
 CLUSTER_STATUS = f"{ROOT}status/cluster"
 ARCHIVE_STATUS = f"{ROOT}status/archive"
 TOTALS = f"{ROOT}status/totals"
+# Belongs to no tree and says nothing: written again when a watch has to show that it is up to date.
+MARK = f"{ROOT}mark"
 TOTALS_PLACE = ("status", "totals")
 ISOLATED = f"{ROOT}status/isolated"
 ISOLATED_PLACE = ("status", "isolated")

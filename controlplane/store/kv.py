@@ -12,7 +12,7 @@ from aetcd import rpc
 from controlplane.aio.clock import Clock
 from controlplane.model.errors import Deposed
 from controlplane.store import transaction
-from controlplane.store.channel import Channels, EtcdOptions
+from controlplane.store.channel import HAS_LEADER, Channels, EtcdOptions
 from controlplane.store.keys import ROOT, after_prefix
 from controlplane.store.transaction import Fence, Item, Outcome, Value
 
@@ -40,7 +40,7 @@ class Store:
 
     async def get(self, key: str, *, revision: int = 0) -> Value | None:
         request = rpc.RangeRequest(key=key.encode(), revision=revision)
-        answer = await self.channels.read(lambda channel, left: rpc.KVStub(channel).Range(request, timeout=left))
+        answer = await self._range(request)
         return transaction.value_of(answer.kvs[0]) if answer.kvs else None
 
     async def pages(self, prefix: str = ROOT, *, revision: int = 0, keys_only: bool = False) -> AsyncIterator[Page]:
@@ -55,12 +55,14 @@ class Store:
                 return
             start = answer.kvs[-1].key + b"\0"
 
-    async def _range(self, request: rpc.RangeRequest) -> rpc.RangeResponse:
-        return await self.channels.read(lambda channel, left: rpc.KVStub(channel).Range(request, timeout=left))
+    async def _range(self, request: rpc.RangeRequest, timeout: float | None = None) -> rpc.RangeResponse:
+        return await self.channels.read(
+            lambda channel, left: rpc.KVStub(channel).Range(request, timeout=left, metadata=HAS_LEADER), timeout
+        )
 
-    async def revision(self) -> int:
+    async def revision(self, timeout: float | None = None) -> int:
         """The newest revision, read through the quorum."""
-        answer = await self._range(rpc.RangeRequest(key=ROOT.encode(), count_only=True))
+        answer = await self._range(rpc.RangeRequest(key=ROOT.encode(), count_only=True), timeout)
         return int(answer.header.revision)
 
     async def commit(self, item: Item, *, timeout: float | None = None) -> Outcome:
@@ -84,7 +86,9 @@ class Store:
         return transaction.outcomes(answer, items)
 
     async def _txn(self, request: bytes, timeout: float | None) -> rpc.TxnResponse:
-        return await self.channels.write(lambda channel, left: self._call(channel)(request, timeout=left), timeout)
+        return await self.channels.write(
+            lambda channel, left: self._call(channel)(request, timeout=left, metadata=HAS_LEADER), timeout
+        )
 
     def _call(self, channel: grpc.aio.Channel) -> TxnCall:
         """One for each channel: making it costs as much as a small transaction."""
@@ -98,14 +102,16 @@ class Store:
     async def grant(self, seconds: int) -> int:
         request = rpc.LeaseGrantRequest(TTL=seconds)
         answer = await self.channels.write(
-            lambda channel, left: rpc.LeaseStub(channel).LeaseGrant(request, timeout=left)
+            lambda channel, left: rpc.LeaseStub(channel).LeaseGrant(request, timeout=left, metadata=HAS_LEADER)
         )
         return int(answer.ID)
 
     async def revoke(self, lease: int) -> None:
         """Idempotent: a lease that is gone raises NotFound, which says that the work is done."""
         request = rpc.LeaseRevokeRequest(ID=lease)
-        await self.channels.read(lambda channel, left: rpc.LeaseStub(channel).LeaseRevoke(request, timeout=left))
+        await self.channels.read(
+            lambda channel, left: rpc.LeaseStub(channel).LeaseRevoke(request, timeout=left, metadata=HAS_LEADER)
+        )
 
     async def granted_seconds(self, lease: int) -> int:
         """For how long the lease was granted; 0 when it is gone."""

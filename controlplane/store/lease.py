@@ -15,7 +15,7 @@ import grpc
 from aetcd import rpc
 
 from controlplane.model import errors
-from controlplane.store.channel import OPTIONS, Channels, EtcdOptions, translate
+from controlplane.store.channel import HAS_LEADER, OPTIONS, Channels, EtcdOptions, translate
 
 
 class Renewals:
@@ -29,34 +29,54 @@ class Renewals:
         self._channels = channels
         self._outbox: asyncio.Queue[int] = asyncio.Queue()
         self._waiting: dict[int, deque[asyncio.Future[bool]]] = {}
+        self._answers = 0
+        self._silent = asyncio.Event()
 
     async def renew(self, lease: int, timeout: float) -> bool:
-        """True when the lease lives on; False when it is gone; Unavailable when etcd did not answer in time."""
+        """True when the lease lives on; False when it is gone; Unavailable when etcd did not answer in time.
+
+        A stream on which nothing at all was answered meanwhile is left for the next endpoint, where there is one.
+        """
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(lease, deque()).append(future)
         self._outbox.put_nowait(lease)
+        answers = self._answers
         try:
             return await asyncio.wait_for(future, timeout)
         except TimeoutError:
+            if answers == self._answers and len(self._channels.every()) > 1:
+                self._silent.set()
             raise errors.Unavailable("etcd did not answer a lease renewal in time") from None
 
     async def run(self) -> None:
         while True:
             channel = self._channels.current()
-            call = rpc.LeaseStub(channel).LeaseKeepAlive()
+            call = rpc.LeaseStub(channel).LeaseKeepAlive(metadata=HAS_LEADER)
+            self._silent.clear()
             asking = asyncio.create_task(self._ask(call, self._outbox))
+            reading = asyncio.create_task(self._read(call))
+            silence = asyncio.create_task(self._silent.wait())
             try:
-                while (answer := await call.read()) is not grpc.aio.EOF:
-                    self._answered(answer.ID, answer.TTL > 0)
-                self._fail("etcd ended the stream of renewals")
-            except grpc.aio.AioRpcError as error:
-                self._channels.leave(channel)
-                self._fail(str(translate(error, applies=False)))
+                await asyncio.wait({reading, silence}, return_when=asyncio.FIRST_COMPLETED)
+                why = reading.result() if reading.done() else "etcd answers no lease renewals"
             finally:
-                asking.cancel()
+                for task in (asking, reading, silence):
+                    task.cancel()
                 call.cancel()
-                await asyncio.wait({asking})
+                await asyncio.wait({asking, reading, silence})
+            self._channels.leave(channel)
+            self._fail(why)
             await asyncio.sleep(0.05)
+
+    async def _read(self, call: Any) -> str:
+        """Hands answers to whom they concern; why the stream ended."""
+        try:
+            while (answer := await call.read()) is not grpc.aio.EOF:
+                self._answers += 1
+                self._answered(answer.ID, answer.TTL > 0)
+        except grpc.aio.AioRpcError as error:
+            return str(translate(error, applies=False))
+        return "etcd ended the stream of renewals"
 
     def _answered(self, lease: int, alive: bool) -> None:
         asked = self._waiting.get(lease)
@@ -103,7 +123,7 @@ class BlockingLease:
 
     def grant(self, seconds: int, timeout: float) -> int:
         try:
-            answer = self._stub().LeaseGrant(rpc.LeaseGrantRequest(TTL=seconds), timeout=timeout)
+            answer = self._stub().LeaseGrant(rpc.LeaseGrantRequest(TTL=seconds), timeout=timeout, metadata=HAS_LEADER)
         except grpc.RpcError as error:
             raise self._failed(error) from None
         return int(answer.ID)
@@ -111,7 +131,8 @@ class BlockingLease:
     def renew(self, lease: int, timeout: float) -> bool:
         """Whether the lease still lives; one stream per renewal, so that a deadline holds."""
         try:
-            for answer in self._stub().LeaseKeepAlive(iter([rpc.LeaseKeepAliveRequest(ID=lease)]), timeout=timeout):
+            requests = iter([rpc.LeaseKeepAliveRequest(ID=lease)])
+            for answer in self._stub().LeaseKeepAlive(requests, timeout=timeout, metadata=HAS_LEADER):
                 return bool(answer.TTL > 0)
         except grpc.RpcError as error:
             raise self._failed(error) from None
@@ -119,7 +140,7 @@ class BlockingLease:
 
     def revoke(self, lease: int, timeout: float) -> None:
         try:
-            self._stub().LeaseRevoke(rpc.LeaseRevokeRequest(ID=lease), timeout=timeout)
+            self._stub().LeaseRevoke(rpc.LeaseRevokeRequest(ID=lease), timeout=timeout, metadata=HAS_LEADER)
         except grpc.RpcError as error:
             translated = self._failed(error)
             if not isinstance(translated, errors.NotFound):

@@ -2,27 +2,33 @@
 
 The stream is resumed after every failure from the revision behind the last complete one. Fragments of one big
 response are put together before anything of it is shown, so that a batch always holds whole revisions. A stream
-that stays silent although it was asked for a sign of life is left for the next endpoint.
+that stays silent although it was asked for a sign of life is left for the next endpoint, and so is a stream of a member
+that other members left behind: such a member may answer for ever, but what it answers is old.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
 import grpc
 from aetcd import rpc
 
 from controlplane.model.errors import Compacted, Unavailable
-from controlplane.store.channel import Channels, translate
+from controlplane.store.channel import HAS_LEADER, Channels, translate
 from controlplane.store.keys import after_prefix
 from controlplane.store.transaction import Value
 
 ASK_SECONDS = 2.0
 SILENCE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
+# How often, and for how long each time, a member is asked for a revision that etcd has before it is left.
+_LAG_ASKS = 2
+_LAG_SECONDS = 0.5
+# Before these versions etcd answers a request for progress past changes that it has yet to send.
+_IN_ORDER_SINCE = {(3, 4): 25, (3, 5): 8}
 
 
 class Change(NamedTuple):
@@ -40,18 +46,53 @@ class Batch(NamedTuple):
     changes: tuple[Change, ...]
 
 
+class Lookout:
+    """What the follower of a watch knows of etcd and the stream itself cannot know: a revision that etcd has.
+
+    `shown` tells how far the follower is. `passed(revision, in_order)` tells the follower of a revision up to which the
+    stream has nothing to show; only when `in_order` all changes up to it were certainly delivered before.
+    """
+
+    def __init__(self, shown: Callable[[], int] = lambda: 0, passed: Callable[[int, bool], None] | None = None) -> None:
+        self.shown = shown
+        self.passed = passed
+        self.due = 0
+        self.in_order: bool | None = None
+        self._news = asyncio.Event()
+
+    def expect(self, revision: int) -> None:
+        """A quorum of etcd has this revision: the stream is asked for it when it has not shown it."""
+        self.due = max(self.due, revision)
+        if self.due > self.shown():
+            self._news.set()
+
+    async def is_behind(self, seconds: float) -> bool:
+        """True as soon as a revision is due that was not shown; False when none was expected for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        self._news.clear()
+        return self.due > self.shown()
+
+
 async def watch(
-    channels: Channels, prefix: str, from_revision: int, heard: Callable[[], None] = lambda: None
+    channels: Channels,
+    prefix: str,
+    from_revision: int,
+    heard: Callable[[], None] = lambda: None,
+    *,
+    lookout: Lookout | None = None,
 ) -> AsyncGenerator[Batch, None]:
     """Endless; raises Compacted when `from_revision` or the place to resume at is gone: relist.
 
     `heard` is called for every sign of life of the stream, also when nothing changes.
     """
     following = from_revision
+    lookout = lookout or Lookout()
     while True:
         channel = channels.current()
         try:
-            async with aclosing(_stream(channel, prefix, following, heard)) as stream:
+            async with aclosing(_stream(_Line(channel, heard, lookout), prefix, following)) as stream:
                 async for batch in stream:
                     following = batch.revision + 1
                     yield batch
@@ -66,17 +107,21 @@ async def watch(
 
 
 class _Line:
-    """One watch call and when it was last heard of. A silent one is asked for its progress, and cut if it says nothing.
+    """One watch call and when it was last heard of. It is cut when it says nothing, or only what is old, though asked.
 
     Listening costs one read a response: who watches over the silence is a task of its own that wakes up every now and
     then, not a time-out around every read.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, heard: Callable[[], None]) -> None:
-        self._call = rpc.WatchStub(channel).Watch()
+    def __init__(self, channel: grpc.aio.Channel, heard: Callable[[], None], lookout: Lookout) -> None:
+        self._channel = channel
+        self._call = rpc.WatchStub(channel).Watch(metadata=HAS_LEADER)
         self._heard = heard
-        self._responses = 0
-        self._silent = False
+        self._lookout = lookout
+        lookout.in_order = None
+        self._responses = self._changes = self._head = 0
+        self._answered = asyncio.Event()
+        self._cut = False
         self._guard = asyncio.create_task(self._watch_over())
 
     async def open(self, prefix: str, from_revision: int) -> None:
@@ -86,18 +131,31 @@ class _Line:
         await self._write(rpc.WatchRequest(create_request=create))
 
     async def read(self) -> Any:
-        """The next response; Unavailable when the stream ended or stayed silent."""
+        """The next response; Unavailable when the stream ended or was cut."""
         try:
             response = await self._call.read()
         except asyncio.CancelledError:
-            if self._silent:
-                raise Unavailable("the watch stream stayed silent") from None
+            # Cutting the call cancels the read, as cancelling the reader does: only the reader's task tells them apart.
+            reader = asyncio.current_task()
+            if self._cut and not (reader is not None and reader.cancelling()):
+                raise Unavailable("the watch stream stayed silent, or behind") from None
             raise
         if response is grpc.aio.EOF:
             raise Unavailable("the watch stream ended")
         self._responses += 1
         self._heard()
         return response
+
+    def changed(self) -> None:
+        """The response that was read holds changes."""
+        self._changes += 1
+
+    def progressed(self, revision: int) -> None:
+        """The response that was read answers a request for progress."""
+        self._head = max(self._head, revision)
+        self._answered.set()
+        if self._lookout.passed is not None:
+            self._lookout.passed(revision, bool(self._lookout.in_order))
 
     async def _write(self, request: rpc.WatchRequest) -> None:
         try:
@@ -106,20 +164,43 @@ class _Line:
             raise Unavailable("the watch stream is over") from None
 
     async def _watch_over(self) -> None:
-        while True:
-            seen = self._responses
-            await asyncio.sleep(ASK_SECONDS)
-            if seen != self._responses:
-                continue
-            try:
-                await self._write(rpc.WatchRequest(progress_request=rpc.WatchProgressRequest()))
-            except (Unavailable, grpc.aio.AioRpcError):
-                return  # the reader hears of it too
-            await asyncio.sleep(SILENCE_SECONDS)
-            if seen == self._responses:
-                self._silent = True
-                self._call.cancel()
-                return
+        with suppress(Unavailable, grpc.aio.AioRpcError):  # the reader hears of it too
+            while True:
+                responses = self._responses
+                if await self._lookout.is_behind(ASK_SECONDS):
+                    alive = await self._shows(self._lookout.due)
+                else:
+                    alive = responses != self._responses or await self._speaks()
+                if not alive:
+                    self._cut = True
+                    self._call.cancel()
+                    return
+
+    async def _speaks(self) -> bool:
+        """Whether any sign of life follows a request for one."""
+        responses = self._responses
+        await self._ask()
+        await asyncio.sleep(SILENCE_SECONDS)
+        return responses != self._responses
+
+    async def _shows(self, due: int) -> bool:
+        """Whether the member has that revision. While changes come, the member is alive and on its way there."""
+        if self._lookout.in_order is None:
+            self._lookout.in_order = await _answers_in_order(self._channel)
+        changes = self._changes
+        for _ in range(_LAG_ASKS):
+            self._answered.clear()
+            await self._ask()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAG_SECONDS):
+                    await self._answered.wait()
+            if max(self._head, self._lookout.shown()) >= due or changes != self._changes:
+                return True
+            await asyncio.sleep(_LAG_SECONDS)
+        return max(self._head, self._lookout.shown()) >= due or changes != self._changes
+
+    async def _ask(self) -> None:
+        await self._write(rpc.WatchRequest(progress_request=rpc.WatchProgressRequest()))
 
     async def close(self) -> None:
         self._guard.cancel()
@@ -127,10 +208,17 @@ class _Line:
         await asyncio.wait({self._guard})
 
 
-async def _stream(
-    channel: grpc.aio.Channel, prefix: str, from_revision: int, heard: Callable[[], None]
-) -> AsyncGenerator[Batch, None]:
-    line = _Line(channel, heard)
+async def _answers_in_order(channel: grpc.aio.Channel) -> bool | None:
+    """Whether this member answers a request for progress only after all changes before it; None when unknown."""
+    try:
+        answer = await rpc.MaintenanceStub(channel).Status(rpc.StatusRequest(), timeout=_LAG_SECONDS)
+        major, minor, patch = (int(part) for part in answer.version.partition("-")[0].split("."))
+    except (grpc.aio.AioRpcError, ValueError):
+        return None
+    return patch >= _IN_ORDER_SINCE.get((major, minor), 0) and (major, minor) >= (3, 4)
+
+
+async def _stream(line: _Line, prefix: str, from_revision: int) -> AsyncGenerator[Batch, None]:
     try:
         await line.open(prefix, from_revision)
         parts: list[rpc.Event] = []
@@ -141,7 +229,10 @@ async def _stream(
                     raise Compacted(response.cancel_reason or "compacted", revision=response.compact_revision)
                 raise Unavailable(response.cancel_reason)
             if not response.events:
+                if not response.created and not parts:
+                    line.progressed(response.header.revision)
                 continue
+            line.changed()
             parts.extend(response.events)
             if response.fragment:
                 continue

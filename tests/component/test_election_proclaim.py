@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
 from controlplane.aio.clock import SystemClock
+from controlplane.election.leadership import Leadership
+from controlplane.election.settings import ElectionSettings
 from controlplane.model import errors
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
+from controlplane.store.transaction import Item, Outcome, put
 from tests.component.election_stage import PROOF, Replica, proof
-from tests.etcd import Etcd
+from tests.etcd import Etcd, running_etcd
 from tests.proxy import proxied
 
 
@@ -115,3 +120,41 @@ async def test_a_leader_whose_key_was_overwritten_cannot_proclaim(etcd: Etcd) ->
             await leadership.proclaim()
         assert await replica.ended.get() is leadership
         assert (await replica.terms.get()).epoch > leadership.epoch
+
+
+async def fill(store: Store) -> None:
+    for number in range(1_000):
+        await store.commit(Item(then=(put(f"/junk/{number % 10}", b"x" * 400_000),)))
+
+
+async def test_a_leader_proclaims_itself_in_an_etcd_without_space(tmp_path: Path) -> None:
+    with running_etcd(tmp_path / "small", ["--quota-backend-bytes=1000000"]) as etcd:
+        async with Replica(etcd.endpoint, "a").running() as replica:
+            leadership = await replica.terms.get()
+            with pytest.raises(errors.Unavailable, match="space"):
+                await fill(replica.store)
+            before = leadership.fence
+            await asyncio.wait_for(leadership.proclaim(), 20)
+            assert leadership.fence.mod_revision > before.mod_revision
+            await leadership.commit([proof("next")])
+            assert not leadership.lost.is_set()
+
+
+async def test_a_leader_that_cannot_proclaim_itself_for_a_leases_life_leaves(etcd: Etcd) -> None:
+    """Its lease is renewed all the while: nobody else would end its term."""
+
+    class Refusing(Store):
+        async def commit_group(self, *_items: object, **_options: object) -> list[Outcome]:
+            raise errors.Unavailable("etcd takes no writes")
+
+    async with Replica(etcd.endpoint, "a", ElectionSettings(ttl_seconds=3)).running() as replica:
+        own = (await replica.terms.get())._own
+        refusing = Refusing(EtcdOptions((etcd.endpoint,)), SystemClock())
+        settings = ElectionSettings(ttl_seconds=3)
+        leadership = Leadership(
+            refusing, replica.view, SystemClock(), own, deadline=lambda: time.monotonic() + 3, settings=settings
+        )
+        with pytest.raises(errors.Deposed, match="could not proclaim itself"):
+            await asyncio.wait_for(leadership.proclaim(), 20)
+        assert leadership.why == "unproclaimed"
+        await refusing.close()

@@ -22,10 +22,13 @@ class Members(Etcd):
             place = folder / f"member-{number}"
             place.mkdir(parents=True, exist_ok=True)
             self.members.append(Etcd(place, name=f"member-{number}"))
-        whole = ",".join(f"{member.name}={member.peer}" for member in self.members)
+        self.name_each_other()
+        self.endpoint = ",".join(member.endpoint for member in self.members)
+
+    def name_each_other(self) -> None:
+        whole = ",".join(f"{member.name}={member.advertised_peer}" for member in self.members)
         for member in self.members:
             member.cluster = whole
-        self.endpoint = ",".join(member.endpoint for member in self.members)
 
     def start(self, *members: Etcd) -> None:
         """These, or all; returns when each of them answers, which takes a majority."""

@@ -53,8 +53,12 @@ class Router:
             return
         self._closed = True
         self._unsubscribe()
+        self.send_away("this replica stops")
+
+    def send_away(self, why: str) -> None:
+        """Sends the joblets that are here now to another replica."""
         for stream in self._streams.values():
-            stream.end(Unavailable("this replica stops"))
+            stream.end(Unavailable(why))
 
     def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
         if not self._streams:

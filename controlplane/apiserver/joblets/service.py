@@ -37,6 +37,10 @@ class JobletsService(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
         """Sends every joblet to another replica; streams that come later are sent away at once."""
         self.router.close()
 
+    def send_away(self, why: str) -> None:
+        """Sends every joblet to another replica, and takes those that come back once it can."""
+        self.router.send_away(why)
+
     async def Connect(self, requests: AsyncIterator[joblets_pb2.JobletBatch], context: Context) -> None:
         batches = aiter(requests)
         try:

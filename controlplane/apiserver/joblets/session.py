@@ -196,6 +196,8 @@ class Sessions:
 
 async def reach(deps: ApiDependencies, hello: joblets_pb2.Hello) -> None:
     """Waits for what the joblet saw of this etcd; Unavailable while the leader has not taken note of a restore."""
+    if deps.cache.is_stale:
+        raise Unavailable("this replica's cache is stale: another replica knows what the joblet has to do")
     seen = hello.highest_revision if hello.cluster in ("", deps.space.cluster_id) else 0
     try:
         await deps.cache.reached(max(seen, 1), REACH_SECONDS)

@@ -58,6 +58,7 @@ class Cluster:
             keys=self._count.keys,
             poisoned=len(self._deps.ledgers.poisoned),
             repaired=self._deps.cache.repaired,
+            cache_age_seconds=self._deps.cache.age_seconds,
             totals=self._totals(snapshot),
         )
         upkeep.describe(self._deps, answer)

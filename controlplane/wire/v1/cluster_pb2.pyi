@@ -378,6 +378,7 @@ class StatusResponse(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     POISONED_FIELD_NUMBER: _builtins.int
     REPAIRED_FIELD_NUMBER: _builtins.int
+    CACHE_AGE_SECONDS_FIELD_NUMBER: _builtins.int
     TOTALS_FIELD_NUMBER: _builtins.int
     ETCD_FIELD_NUMBER: _builtins.int
     ARCHIVE_ERROR_FIELD_NUMBER: _builtins.int
@@ -394,6 +395,8 @@ class StatusResponse(_message.Message):
     """keys whose value could not be read"""
     repaired: _builtins.int
     """keys that the cache's self-check had to mend"""
+    cache_age_seconds: _builtins.float
+    """since its cache was last known to hold all that etcd held"""
     archive_error: _builtins.str
     """why finished orders are kept that could go: the archive cannot be written"""
     @_builtins.property
@@ -421,6 +424,7 @@ class StatusResponse(_message.Message):
         keys: _builtins.int = ...,
         poisoned: _builtins.int = ...,
         repaired: _builtins.int = ...,
+        cache_age_seconds: _builtins.float = ...,
         totals: Global___Totals | None = ...,
         etcd: Global___EtcdSpace | None = ...,
         archive_error: _builtins.str = ...,
@@ -428,7 +432,7 @@ class StatusResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["etcd", b"etcd", "leader", b"leader", "restoring", b"restoring", "totals", b"totals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_error", b"archive_error", "etcd", b"etcd", "id", b"id", "keys", b"keys", "leader", b"leader", "orders", b"orders", "poisoned", b"poisoned", "repaired", b"repaired", "replicas", b"replicas", "restoring", b"restoring", "revision", b"revision", "targets", b"targets", "totals", b"totals", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_error", b"archive_error", "cache_age_seconds", b"cache_age_seconds", "etcd", b"etcd", "id", b"id", "keys", b"keys", "leader", b"leader", "orders", b"orders", "poisoned", b"poisoned", "repaired", b"repaired", "replicas", b"replicas", "restoring", b"restoring", "revision", b"revision", "targets", b"targets", "totals", b"totals", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,143 @@
+"""How old a cache may be, and what brings a cache forward that nothing in etcd's stream moves.
+
+A quorum of etcd is asked for its newest revision every second. Once the cache holds that revision, the cache is known
+to have been fresh when the question was asked; its age is counted from there. A member of etcd that lost its peers
+answers everything but this question, so a cache that follows such a member grows old and is noticed.
+
+The cache's revision moves with the changes below its own prefix, while etcd's revision moves with everybody's. When
+somebody waits for a revision in between, the stream is asked for its progress. An etcd whose progress is no proof (it
+may run ahead of changes that are still to be sent) is given a change to send instead: one key is written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from controlplane.aio.clock import Clock
+from controlplane.model.errors import ControlPlaneError
+from controlplane.store import keys
+from controlplane.store.kv import Store
+from controlplane.store.transaction import Item, put
+from controlplane.store.watch import Lookout
+
+log = structlog.get_logger(__name__)
+
+# A cache that was not known to be fresh for so long does not serve.
+STALE_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
+_ANSWER_SECONDS = 2.0
+# A wait that takes longer than this is helped along; nearly all are over before.
+_WAIT_SECONDS = 0.1
+_NOTICE_SECONDS = 0.25
+_CATCH_UP_SECONDS = 1.0
+_MOST_LOOKS = 16
+
+
+class Freshness:
+    """`holds` tells which revision the cache holds; `advance` moves it when nothing below the prefix changed."""
+
+    def __init__(self, store: Store, clock: Clock, *, holds: Callable[[], int], advance: Callable[[int], None]) -> None:
+        self._store = store
+        self._clock = clock
+        self._holds = holds
+        self._advance = advance
+        self.lookout = Lookout(holds, self._passed)
+        self._fresh_at: float | None = None
+        self._looks: deque[tuple[int, float]] = deque()
+        self._hinted = 0
+        self._waited_for = 0
+        self._helping: asyncio.TimerHandle | None = None
+        self._wake = asyncio.Event()
+        self._went_stale = asyncio.Event()
+
+    @property
+    def age_seconds(self) -> float:
+        """How long ago the cache was last known to hold all that etcd held; 0 before it was filled."""
+        while self._looks and self._looks[0][0] <= max(self._holds(), self._hinted):
+            self.confirm(self._looks.popleft()[1])
+        return self._clock.monotonic() - self._fresh_at if self._fresh_at is not None else 0.0
+
+    @property
+    def is_stale(self) -> bool:
+        return self._went_stale.is_set()
+
+    async def stale(self) -> None:
+        """Returns when the cache is stale."""
+        await self._went_stale.wait()
+
+    def confirm(self, asked_at: float) -> None:
+        """The cache holds all that etcd held at that moment of the monotonic clock."""
+        self._fresh_at = max(asked_at, self._fresh_at or asked_at)
+
+    def help_to(self, revision: int) -> None:
+        """Somebody waits for that revision, which the cache does not hold."""
+        if self._helping is None:
+            self._waited_for = revision
+            self._helping = asyncio.get_running_loop().call_later(_WAIT_SECONDS, self._help)
+
+    def _help(self) -> None:
+        self._helping = None
+        if self._holds() < self._waited_for:
+            self._wake.set()
+
+    async def run(self, stale: Callable[[], None]) -> None:
+        """Until cancelled. Calls `stale` each time the cache becomes so."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look_forever())
+            tasks.create_task(self._notice(stale))
+
+    async def _look_forever(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._wake.wait()
+            waited = self._wake.is_set()
+            self._wake.clear()
+            try:
+                await self._look(waited)
+            except ControlPlaneError as error:
+                log.debug("no quorum of etcd tells its revision", error=str(error))
+            # However many wait, and for whatever: not more often than this.
+            await self._clock.sleep(_WAIT_SECONDS)
+
+    async def _look(self, waited: bool) -> None:
+        asked_at = self._clock.monotonic()
+        head = await self._store.revision(_ANSWER_SECONDS)
+        if len(self._looks) < _MOST_LOOKS:
+            self._looks.append((head, asked_at))
+        self.lookout.expect(head)
+        if not waited or self._waited_for > head or self._holds() >= self._waited_for:
+            return
+        await self._clock.sleep(_WAIT_SECONDS)
+        if self.lookout.in_order is False and self._holds() < self._waited_for:
+            # Nested, so that an etcd without space takes it too.
+            await self._store.commit_group([Item(then=(put(keys.MARK, b""),))], timeout=_ANSWER_SECONDS)
+
+    def _passed(self, revision: int, in_order: bool) -> None:
+        if in_order:
+            self._advance(revision)
+        else:
+            self._hinted = max(self._hinted, revision)
+
+    async def _notice(self, stale: Callable[[], None]) -> None:
+        while True:
+            since = self._clock.monotonic()
+            await self._clock.sleep(_NOTICE_SECONDS)
+            if self._clock.monotonic() - since > _NOTICE_SECONDS + _CATCH_UP_SECONDS:
+                # This process itself stood still: whatever waits to be read comes first.
+                await self._clock.sleep(_CATCH_UP_SECONDS)
+            age = self.age_seconds
+            if age <= STALE_SECONDS:
+                if self._went_stale.is_set():
+                    log.info("the cache is fresh again", revision=self._holds())
+                    self._went_stale.clear()
+                continue
+            if not self._went_stale.is_set():
+                log.warning("the cache is stale", age_seconds=round(age, 1), revision=self._holds())
+                self._went_stale.set()
+                stale()
