@@ -270,7 +270,7 @@ class Replica:
         )
 
     async def _campaign(self, election: Election) -> None:
-        """Stands while the cache is fresh: a stale one shows neither that it is this replica's turn nor that it is over."""
+        """Stands while the cache is fresh: a stale one shows neither a turn to lead nor its end."""
         while True:
             standing = asyncio.create_task(election.run(self._lead))
             stale = asyncio.create_task(self._cache.stale())

@@ -50,10 +50,6 @@ class Etcd:
         assert self._process is not None
         return self._process.pid
 
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None
-
     def start(self) -> None:
         """Returns when it answers."""
         command = [
@@ -115,6 +111,12 @@ class Etcd:
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def identity(self) -> str:
+        """The member's id, as its peers write it."""
+        fields = self.etcdctl("endpoint", "status", "--write-out=fields")
+        told = next(line for line in fields.splitlines() if line.startswith('"MemberID"'))
+        return f"{int(told.partition(' : ')[2]):x}"
 
 
 def free_ports(count: int) -> list[int]:

@@ -10,5 +10,5 @@ def why_not_ready(cache: Cache) -> str:
     if not cache.synced:
         return "the cache has not been filled from etcd yet"
     if cache.is_stale:
-        return f"the cache is {cache.age_seconds:.0f} s old: it gets no sign of life from a quorum of etcd, or stands still"
+        return f"the cache is {cache.age_seconds:.0f} s old: no sign of life from a quorum of etcd"
     return ""

@@ -1,13 +1,13 @@
 """An etcd of three members whose peers reach each other through links of a test's own, so that one can be cut off.
 
-A member advertises its link. All peers dial the same link, so each connection is told apart by the process that dialled
-it. A member that is cut off keeps its clients: it goes on answering what needs no other member.
+A member advertises its link. All peers dial the same link, so each connection is told apart by the member that its
+first request names as its sender. A member that is cut off keeps its clients: it goes on answering what needs no peer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -15,16 +15,15 @@ from pathlib import Path
 from tests.etcd import Etcd
 from tests.robustness.members import Members
 
-_TCP = Path("/proc/net/tcp")
 _CHUNK = 65536
+_SENDER = re.compile(rb"\r\nX-Server-From: ([0-9a-f]+)\r\n", re.IGNORECASE)
 
 
 class PeerLink:
     """Where one member is reached by the others."""
 
-    def __init__(self, member: Etcd, peers: list[Etcd], isolated: set[str]) -> None:
+    def __init__(self, member: Etcd, isolated: set[str]) -> None:
         self._member = member
-        self._peers = peers
         self._isolated = isolated
         self._connections: dict[asyncio.Task[None], str] = {}
         self._server: asyncio.Server | None = None
@@ -41,28 +40,31 @@ class PeerLink:
 
     async def cut(self) -> None:
         """Ends what must not pass any more."""
-        await self._end([task for task, dialler in self._connections.items() if self._is_barred(dialler)])
+        await self._end([task for task, sender in self._connections.items() if self._is_barred(sender)])
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _is_barred(self, dialler: str) -> bool:
-        return bool(self._isolated & {self._member.name, dialler})
+    def _is_barred(self, sender: str) -> bool:
+        return bool(self._isolated & {self._member.name, sender})
 
     async def _serve(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        dialler = _dialler(back.get_extra_info("peername")[1], self._peers)
-        self._connections[task] = dialler
+        self._connections[task] = ""
         far: asyncio.StreamWriter | None = None
         try:
-            if self._is_barred(dialler):
+            first = await near.readuntil(b"\r\n\r\n")
+            sender = _SENDER.search(first)
+            self._connections[task] = sender[1].decode() if sender is not None else ""
+            if self._is_barred(self._connections[task]):
                 return
             host, port = self._member.peer.removeprefix("http://").split(":")
             with suppress(OSError):
                 answers, far = await asyncio.open_connection(host, int(port))
+                far.write(first)
                 ways = [asyncio.create_task(_carry(near, far)), asyncio.create_task(_carry(answers, back))]
                 try:
                     await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -70,7 +72,7 @@ class PeerLink:
                     for way in ways:
                         way.cancel()
                     await asyncio.gather(*ways, return_exceptions=True)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, asyncio.IncompleteReadError, ConnectionError):
             pass  # cut: the connection ends, and nobody waits for this task
         finally:
             del self._connections[task]
@@ -84,26 +86,6 @@ async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> No
         while data := await source.read(_CHUNK):
             sink.write(data)
             await sink.drain()
-
-
-def _dialler(port: int, members: list[Etcd]) -> str:
-    """The member whose process has the socket with that local port; empty when none has."""
-    for line in _TCP.read_text().splitlines()[1:]:
-        fields = line.split()
-        if int(fields[1].partition(":")[2], 16) == port:
-            wanted = f"socket:[{fields[9]}]"
-            for member in members:
-                folder = Path(f"/proc/{member.pid}/fd") if member.is_running else None
-                if folder is not None and any(_points_to(entry, wanted) for entry in folder.iterdir()):
-                    return member.name
-    return ""
-
-
-def _points_to(entry: Path, wanted: str) -> bool:
-    try:
-        return os.readlink(entry) == wanted
-    except OSError:
-        return False
 
 
 class Peers:
@@ -120,7 +102,8 @@ class Peers:
         return member
 
     async def isolate(self, member: Etcd) -> None:
-        self._isolated.add(member.name)
+        identity = await asyncio.to_thread(member.identity)
+        self._isolated |= {member.name, identity}
         for link in self._links:
             await link.cut()
 
@@ -132,7 +115,7 @@ class Peers:
 async def linked_peers(folder: Path) -> AsyncIterator[Peers]:
     etcd, isolated = Members(folder), set[str]()
     async with AsyncExitStack() as stack:
-        links = [PeerLink(member, etcd.members, isolated) for member in etcd.members]
+        links = [PeerLink(member, isolated) for member in etcd.members]
         for link in links:
             await link.open()
             stack.push_async_callback(link.close)

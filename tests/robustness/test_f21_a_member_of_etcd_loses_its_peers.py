@@ -47,14 +47,15 @@ class Scene:
     async def cut_off(self) -> Fault:
         fault = Fault(self.world)
         await self.peers.isolate(self.member)
+        fault.strikes()
         return fault
 
     async def catches_up(self) -> str:
         """The replica shows an order that etcd took after the fault; what it said of itself meanwhile."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
         order = an_order(self.world.client.mint.make())
         await self.world.client.orders.submit(order)
+        began = loop.time()
         unready = 0.0
         async with Client([self.replica.grpc], patience=ONCE) as client:
             while not await shows(client, order.id):
@@ -94,9 +95,9 @@ async def a_scene(folder: Path, *, replicas: int = 3, which: str, only: bool = F
 async def work_goes_on(world: World, joblet: str, *, within: float) -> str:
     """A command that is ordered now runs on that target."""
     loop = asyncio.get_running_loop()
-    began = loop.time()
     order = an_order(world.client.mint.make(), command=("true",), real=True, target=joblet)
     await world.client.orders.submit(order)
+    began = loop.time()
     try:
         await world.witness.until(
             lambda: world.witness.phases.get(order.id) == "Succeeded", f"{joblet} does its work", seconds=within
@@ -105,7 +106,8 @@ async def work_goes_on(world: World, joblet: str, *, within: float) -> str:
         shown = await world.client.orders.get(order.id)
         where = [key for key in world.witness.values if order.id in key]
         head = await world.witness.store.revision()
-        raise AssertionError(f"{error}: {shown.status} {where}, the witness is at {world.witness.revision} of {head}") from None
+        seen = f"the witness is at {world.witness.revision} of {head}"
+        raise AssertionError(f"{error}: {shown.status} {where}, {seen}") from None
     return f"{joblet} worked after {loop.time() - began:.2f} s"
 
 
