@@ -138,7 +138,7 @@ class Scheduler:
 
     async def _decide(self, world: World, queues: list[Queue]) -> Decision:
         """A large decision is made beside the loop: nothing that it reads changes meanwhile."""
-        if len(queues) * len(world.targets) < _LARGE:
+        if len(queues) * len(world.targets) * world.book.weight < _LARGE:
             return engine.decide(world, queues)
         return await asyncio.to_thread(engine.decide, world, queues)
 

@@ -200,6 +200,8 @@ BAD: list[tuple[Named, type[Refused], str]] = [
     (with_window(tz="Mars/Base"), Invalid, "windows[0].tz"),
     (with_window(tz="../../etc/passwd"), Invalid, "windows[0].tz"),
     (a_rule(" ", forbid=True), Invalid, "when"),
+    (a_rule("[1].all(a, [1].all(b, [1].all(c, true)))", forbid=True), Invalid, "when"),
+    (a_rule("size(['aaaaaaaa']" + ".map(x, x + x)" * 22 + "[0]) > 0", forbid=True), Invalid, "when"),
     (a_rule(), Invalid, "then"),
     (a_rule(forbid=True, limit=3), Invalid, "then"),
     (a_rule(prefer=math.nan), Invalid, "then.prefer"),

@@ -158,6 +158,33 @@ def test_a_rule_that_does_not_compile_is_left_out_and_named() -> None:
     assert ruled(book).priority == 5
 
 
+def test_stored_rules_that_would_take_everything_are_left_out_and_the_others_hold() -> None:
+    nested = "true"
+    for level in range(25):
+        nested = f"[1].all(x{level}, {nested})"
+    doubling = "size(['aaaaaaaa']" + ".map(x, x + x)" * 27 + "[0]) > 0"
+    book = Book.of(
+        [
+            a_rule(nested, name="deep", forbid=True),
+            a_rule(doubling, name="doubling", forbid=True),
+            a_rule("job.labels.team == 'film'", name="fine", priority=5),
+        ]
+    )
+    assert sorted(book.broken) == ["deep", "doubling"]
+    assert ruled(book).priority == 5
+
+
+def test_many_slow_rules_together_are_left_out_from_where_they_take_too_long() -> None:
+    slow = "job.labels.exists(k, target.labels.exists(l, k == l && job.labels[k] == target.labels[l]))"
+    rules = [a_rule(slow, name=f"rule-{number:03}", prefer=1) for number in range(100)]
+    book = Book.of([*rules, a_rule("job.labels.team == 'film'", name="z", priority=5)])
+    assert 0 < len(book.rules) - 1 < 100
+    assert "rule-099" in book.broken
+    assert "rule-000" not in book.broken
+    assert "z" not in book.broken
+    assert book.weight > Book.of([rules[0]]).weight > 1
+
+
 def test_facts_hold_only_what_rules_read() -> None:
     book = Book.of([a_rule("job.labels.team == 'film' && target.name == 'x' && order.owner != 'eve'", forbid=True)])
     assert book.fields == {"job.labels.team", "order.owner"}

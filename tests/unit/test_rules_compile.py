@@ -152,3 +152,73 @@ def test_what_cannot_be_evaluated_is_a_failure_with_a_short_word(when: str, word
     assert isinstance(found, Failure)
     assert word in found.message
     assert len(found.message) < 350
+
+
+def _nested(depth: int, body: str = "true") -> str:
+    for level in range(depth):
+        body = f"[1].all(x{level}, {body})"
+    return body
+
+
+GROWS = {
+    "texts double": "size(['aaaaaaaa']" + ".map(x, x + x)" * 22 + "[0]) > 0",
+    "lists double": "[[1, 1]]" + ".map(x, x + x)" * 20 + " == []",
+    "lists hold themselves twice": "[[1]]" + ".map(x, [x, x])" * 20 + " == []",
+    "maps hold themselves twice": "[{'a': 1}]" + ".map(x, {'a': x, 'b': x})" * 18 + " == []",
+    "the growth hides in a choice": "[[1]]" + ".map(x, true ? x + x : x)" * 18 + " == []",
+    "the growth hides in a filtered map": "[[1]]" + ".map(x, true, x + x)" * 18 + " == []",
+    "bytes double": "[b'aaaaaaaa']" + ".map(x, x + x)" * 18 + " == []",
+    "by way of bytes": "['aaaaaaaa']" + ".map(x, string(bytes(x) + bytes(x)))" * 16 + " == []",
+    "by way of an entry": "[{'a': 'bbbb'}]" + ".map(x, {'a': x.a + x.a})" * 18 + " == []",
+    "by way of places": "['" + "a" * 400 + "']" + ".map(x, [x, x]).map(x, x[0] + x[1])" * 11 + " == []",
+    "dyn hides the type": "['aaaaaaaa']" + ".map(x, dyn(x) + dyn(x))" * 18 + " == []",
+    "messages hold themselves twice": "[google.protobuf.Value{string_value: 'a'}]"
+    + ".map(x, google.protobuf.ListValue{values: [x, x]})" * 18 + " == []",
+    "tenfold": "['aaaaaaaa']" + ".map(x, x+x+x+x+x+x+x+x+x+x)" * 6 + " == []",
+    "in each other": "job.labels.map(a, job.labels.map(b, job.labels.map(c, c))) == []",
+    "much is compared in a loop": "job.command.all(x, " + " && ".join(["job.env == job.env"] * 100) + ")",
+    "a pattern is compiled in two loops": "job.labels.all(k, target.labels.all(l, l.matches('(a{1,30}){1,30}')))",
+    "a pattern of many classes": "job.name.matches('" + r"\\pL" * 60 + "')",
+    "classes that are repeated": r"job.name.matches('(\\pL){40}')",
+    "a pattern that is not known, in a loop": "job.command.all(x, job.name.matches(x))",
+    "many patterns": " && ".join(["job.name.matches('(a{1,30}){1,30}')"] * 50),
+    "nested too deeply for a message": _nested(25),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("when", GROWS.values(), ids=GROWS)
+def test_what_may_become_too_large_or_take_too_long_is_refused(when: str) -> None:
+    refusal = refused(when)
+    assert refusal is not None
+    assert refusal.field == "when"
+    assert len(refusal.rule) < 400
+
+
+SENSIBLE = [
+    "job.labels.exists(k, k + ':' + job.labels[k] == 'team:film')",
+    "job.labels.exists(k, target.labels.exists(l, k == l && job.labels[k] == target.labels[l]))",
+    "job.command.filter(x, x.startsWith('--')).map(x, x + '=').exists(x, x == '--gpu=')",
+    "target.name.matches('gpu-[0-9]+') && !job.name.matches('^test-.*')",
+    "job.labels.all(k, k.matches('[a-z.]+/?[a-z]*'))",
+    "job.env == job.env",
+]
+
+
+@pytest.mark.parametrize("when", SENSIBLE)
+def test_loops_and_sums_of_a_usual_size_are_accepted(when: str) -> None:
+    assert refused(when) is None
+
+
+def test_a_loop_does_not_begin_on_facts_with_which_it_would_take_long() -> None:
+    many = tuple(f"argument-{number:060}" for number in range(900))
+    assert outcome("job.command.all(x, x != 'y')", job__command=many) is True
+    found = outcome("job.command.all(x, job.command == job.command)", job__command=many)
+    assert isinstance(found, Failure)
+    assert "too long" in found.message
+
+
+def test_a_rule_about_priority_must_be_simple() -> None:
+    when = "job.labels.exists(k, order.labels.exists(l, k == l))"
+    compiled(when, forbid=True)
+    with pytest.raises(Invalid, match="steps"):
+        compiled(when, priority=10)

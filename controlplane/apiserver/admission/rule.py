@@ -5,22 +5,24 @@ from __future__ import annotations
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
-from controlplane.engine.rules.compile import compile_rule
+from controlplane.engine.rules.compile import LONGEST, compile_rule
 from controlplane.model.errors import Invalid
 from controlplane.model.rule import Effect, Rule
 
-MAX_EXPRESSION = 4096
+MAX_NESTING = 2
 
 
 def admit(rule: Rule, _known: Catalogue, path: str = "") -> Rule:
     if not rule.when.strip():
         raise Invalid(at(path, "when"), "must be an expression")
-    fields.text(rule.when, at(path, "when"), most=MAX_EXPRESSION)
+    fields.text(rule.when, at(path, "when"), most=LONGEST)
     effect(rule.then or Effect(), at(path, "then"))
     try:
-        compile_rule(rule)
+        compiled = compile_rule(rule)
     except Invalid as refusal:
         raise Invalid(at(path, refusal.field), refusal.rule) from None
+    if compiled.nesting > MAX_NESTING:
+        raise Invalid(at(path, "when"), f"must not have more than {MAX_NESTING} loops in each other")
     return rule
 
 

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from controlplane.engine.rules import facts as of_facts
+from controlplane.engine.rules import growth
 from controlplane.engine.rules.compile import CompiledRule, Failure, compile_rule
 from controlplane.engine.rules.conditions import MOST_KEPT, Case, Conditions
 from controlplane.engine.rules.facts import NO_FACTS, Facts, TargetFacts
@@ -30,6 +31,7 @@ from controlplane.model.rule import Rule
 LOWEST_PRIORITY: Final = 1
 HIGHEST_PRIORITY: Final = 100
 _MOST_LANDSCAPES: Final = 4
+_USUAL_STEPS: Final = 1000
 
 
 class Book:
@@ -40,6 +42,8 @@ class Book:
         self.broken: Mapping[str, str] = MappingProxyType(dict(broken))
         self._conditions = Conditions(path for rule in rules for path in rule.paths)
         self.reads_now = bool(self._conditions.now_paths)
+        # How much longer than usual a task takes to be judged on a target.
+        self.weight = 1 + sum(rule.steps for rule in rules) // _USUAL_STEPS
         self.limits = any(rule.effect.limit is not None for rule in rules)
         self.fields = frozenset(".".join(path) for path in self._conditions.task_paths)
         self._deltas: dict[Case, int] = {}
@@ -48,12 +52,20 @@ class Book:
 
     @classmethod
     def of(cls, rules: Iterable[Rule]) -> Book:
-        compiled, broken = [], {}
+        compiled: list[CompiledRule] = []
+        broken: dict[str, str] = {}
+        left = growth.MOST_BOOK_STEPS
         for rule in sorted(rules, key=lambda rule: rule.name):
             try:
-                compiled.append(compile_rule(rule))
+                found = compile_rule(rule)
             except Invalid as refusal:
                 broken[rule.name] = str(refusal)
+                continue
+            if found.steps > left:
+                broken[rule.name] = "when: takes too long together with the rules before it; make them simpler"
+                continue
+            left -= found.steps
+            compiled.append(found)
         return cls(tuple(compiled), broken)
 
     def facts(self, order: Order, job: Job) -> Facts:

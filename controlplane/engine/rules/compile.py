@@ -1,8 +1,9 @@
 """From the text of a rule to something that can be asked.
 
 What does not compile is refused with the place of the error: the syntax, a name or field that does not exist, types
-that do not go together, or an effect that the expression cannot have. The library bounds how deep an expression may
-nest and how often its loops may turn, so a rule can be wrong but cannot hang or crash who evaluates it.
+that do not go together, an effect that the expression cannot have, or values that may become too large. The library
+bounds how deep an expression may nest and how often its loops may turn, `growth` what they build and how long that
+takes: a rule can be wrong but cannot hang or crash who evaluates it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from functools import cache
 from typing import Any, Final
 
 from cel_expr_python import cel
+from google.protobuf.message import DecodeError
 
-from controlplane.engine.rules import schema
+from controlplane.engine.rules import growth, schema
 from controlplane.engine.rules.schema import Path, Value
-from controlplane.engine.rules.syntax import Tree
+from controlplane.engine.rules.syntax import Part, Tree
 from controlplane.model.errors import Invalid
 from controlplane.model.rule import Effect, Rule
 
@@ -29,6 +31,8 @@ _PLACED: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _NOISE: Final = re.compile(r" expecting \{.*\}| \(in container ''\)| \[[A-Z_]+\]$|^[A-Z_]+: ")
 _NO_FIELD: Final = re.compile(rf"undefined field '(\w+)' not found in struct '{schema.PACKAGE}\.(\w+)'")
 _LONGEST_MESSAGE: Final = 300
+_TOO_DEEP: Final = "the expression is nested too deeply"
+LONGEST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +44,21 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conjunct:
-    """One of the conditions that `when` joins by `&&`; `paths` is all that it depends on, sorted."""
+    """One of the conditions that `when` joins by `&&`; `paths` is all that it depends on, sorted.
+
+    `steps` is how many one evaluation takes at most, about, on facts of a usual size; `nesting` how many loops are in
+    each other."""
 
     paths: tuple[Path, ...]
     expression: Any
+    steps: int = 1
+    nesting: int = 0
 
     def holds(self, values: Mapping[Path, Value]) -> bool | Failure:
+        if self.nesting:
+            steps = self.steps * growth.times_usual(values.values()) ** (self.nesting + 1)
+            if steps > growth.MOST_LOOP_STEPS:
+                return Failure("its loops take too long on what they read of this task and target")
         try:
             result = self.expression.eval(data=schema.messages(values)).value()
         except (RuntimeError, ValueError, TypeError) as error:
@@ -69,6 +82,15 @@ class CompiledRule:
         return frozenset(path for part in self.conjuncts for path in part.paths)
 
     @property
+    def steps(self) -> int:
+        return sum(part.steps for part in self.conjuncts)
+
+    @property
+    def nesting(self) -> int:
+        """How many loops are in each other."""
+        return max((part.nesting for part in self.conjuncts), default=0)
+
+    @property
     def reads(self) -> frozenset[str]:
         return frozenset(".".join(path) for path in self.paths)
 
@@ -86,9 +108,18 @@ class CompiledRule:
 def compile_rule(rule: Rule) -> CompiledRule:
     """Raises Invalid, with the line and column of the error in its message."""
     effect = rule.then or Effect()
-    tree = Tree(_checked(rule.when).serialize())
-    parts = tuple(Conjunct(tuple(sorted(paths)), _environment().deserialize(part)) for part, paths in tree.conjuncts())
+    try:
+        tree = Tree(_checked(rule.when).serialize())
+        parts = tuple(_conjunct(part) for part in tree.conjuncts())
+    except (DecodeError, RecursionError):
+        # What the library still compiles can be deeper than a message may be.
+        raise _invalid(1, 1, _TOO_DEEP) from None
+    except growth.TooLarge as refusal:
+        raise _invalid(*tree.place(refusal.node), str(refusal)) from None
     compiled = CompiledRule(rule.name, effect, parts)
+    most = growth.MOST_STEPS if effect.priority is None else growth.MOST_PRIORITY_STEPS
+    if compiled.steps > most:
+        raise _invalid(1, 1, f"may take {compiled.steps} steps, and a rule with this effect must not take above {most}")
     if effect.priority is not None and compiled.about_target():
         line, column = tree.place_of(TARGET)
         raise _invalid(line, column, "a rule that changes the priority cannot speak of target")
@@ -97,7 +128,16 @@ def compile_rule(rule: Rule) -> CompiledRule:
     return compiled
 
 
+def _conjunct(part: Part) -> Conjunct:
+    seen = growth.Growth()
+    seen.look(part.node)
+    expression = _environment().deserialize(part.serialized)
+    return Conjunct(tuple(sorted(part.paths)), expression, seen.steps, seen.nesting)
+
+
 def _checked(text: str) -> Any:
+    if len(text) > LONGEST:
+        raise _invalid(1, 1, f"must not be longer than {LONGEST} characters")
     try:
         checked = _environment().compile(text)
     except (RuntimeError, TypeError) as error:
@@ -112,7 +152,7 @@ def _refusal(message: str) -> Invalid:
     for line, column, said in _PLACED.findall(message):
         if int(line) > 0:
             return _invalid(int(line), int(column), _short(said))
-    return _invalid(1, 1, "the expression is nested too deeply" if "recursion" in message else _short(message))
+    return _invalid(1, 1, _TOO_DEEP if "recursion" in message else _short(message))
 
 
 def _invalid(line: int, column: int, said: str) -> Invalid:

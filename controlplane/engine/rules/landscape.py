@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.engine.rules import schema
+from controlplane.engine.rules import growth, schema
 from controlplane.engine.rules.compile import TARGET, Conjunct, Failure
 from controlplane.engine.rules.facts import Facts, TargetFacts
 from controlplane.engine.rules.ruling import Ruling
@@ -73,7 +73,11 @@ class Landscape:
 
     def _column(self, condition: Conjunct, ask: Ask) -> Column:
         kinds, codes = self._kinds_for(tuple(path for path in condition.paths if path[0] == TARGET))
-        outcomes = tuple(ask(values) for values in kinds)
+        if condition.steps * len(kinds) > growth.MOST_COLUMN_STEPS:
+            failure = Failure(f"takes too long on {len(kinds)} different targets; make it simpler")
+            outcomes: tuple[bool | Failure, ...] = (failure,) * len(kinds)
+        else:
+            outcomes = tuple(ask(values) for values in kinds)
         holds = np.array([outcome is True for outcome in outcomes], dtype=np.bool_)
         failed = np.array([isinstance(outcome, Failure) for outcome in outcomes], dtype=np.bool_)
         return Column(self.shared(holds[codes]), self.shared(failed[codes]), outcomes, codes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message, message_factory
 
@@ -62,14 +62,22 @@ def _checked_class() -> type[message.Message]:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tree.CheckedExpr"))
 
 
+class Part(NamedTuple):
+    """One part between the outermost `&&`: as an expression of its own, what it reads, and its root."""
+
+    serialized: bytes
+    paths: frozenset[Path]
+    node: Any
+
+
 class Tree:
     """A checked expression, as its serialised form tells it."""
 
     def __init__(self, serialized: bytes) -> None:
         self._checked: Any = _checked_class().FromString(any_pb2.Any.FromString(serialized).value)
 
-    def conjuncts(self) -> Iterator[tuple[bytes, frozenset[Path]]]:
-        """Each part between the outermost `&&`, in order: serialised, and what it reads."""
+    def conjuncts(self) -> Iterator[Part]:
+        """Each part between the outermost `&&`, in order."""
         references = {note.key: note for note in self._checked.reference_map}
         types = {note.key: note for note in self._checked.type_map}
         for node in _operands(self._checked.expr):
@@ -80,14 +88,16 @@ class Tree:
             part.reference_map.extend(references[key] for key in ids if key in references)
             part.type_map.extend(types[key] for key in ids if key in types)
             packed = any_pb2.Any(type_url=_TYPE_URL, value=part.SerializeToString())
-            yield packed.SerializeToString(), _widest(path for path, _ in _reads(node, frozenset()))
+            yield Part(packed.SerializeToString(), _widest(path for path, _ in _reads(node, frozenset())), node)
 
     def place_of(self, root: str) -> tuple[int, int]:
         """Line and column, from 1, of the first mention of a variable."""
-        positions = {place.key: place.value for place in self._checked.source_info.positions}
-        offset = min(
-            positions.get(node.id, 0) for path, node in _reads(self._checked.expr, frozenset()) if path[0] == root
-        )
+        places = (self.place(node) for path, node in _reads(self._checked.expr, frozenset()) if path[0] == root)
+        return min(places)
+
+    def place(self, node: Any) -> tuple[int, int]:
+        """Line and column, from 1, of a node."""
+        offset = next((place.value for place in self._checked.source_info.positions if place.key == node.id), 0)
         starts = [0, *(end for end in self._checked.source_info.line_offsets if end <= offset)]
         return len(starts), offset - starts[-1] + 1
 
