@@ -23,6 +23,8 @@ PATIENCE_SECONDS = 60.0
 # What a busy node does at the same time.
 WORKERS = 8
 STARTED = "2026-01-02T03:04:05Z"
+# What a kubelet writes for a time that never was.
+NEVER = "1970-01-01T00:00:00Z"
 FINISHED = "2026-01-02T03:04:06Z"
 
 
@@ -125,6 +127,49 @@ class Kubelet:
         codes = {name: (exit_codes or {}).get(name, 0) for name in containers_of(pod)}
         states = {name: terminated(code, message=message) for name, code in codes.items()}
         await self.set_states(pod, "Failed" if any(codes.values()) else "Succeeded", states)
+
+    async def fail_to_start(self, pod: Json) -> None:
+        """What containerd and runc say of a command that is not in the image; nothing of it ever ran."""
+        await self.bind(pod)
+        program = (pod["spec"]["containers"][0].get("command") or ["run"])[0]
+        message = (
+            "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
+            "failed: unable to start container process: error during container init: "
+            f'exec: "{program}": executable file not found in $PATH: unknown'
+        )
+        state = terminated(128, reason="StartError", message=message)
+        state["terminated"]["startedAt"] = NEVER
+        await self.set_status(pod, "Failed", state)
+
+    async def refuse_root(self, pod: Json) -> None:
+        """Of an image without a user, where the pod must not run as root: it waits, and that never ends."""
+        await self.bind(pod)
+        context = {**pod["spec"].get("securityContext", {}), **pod["spec"]["containers"][0].get("securityContext", {})}
+        if not context.get("runAsNonRoot"):
+            await self.run(pod)
+            return
+        metadata = pod["metadata"]
+        where = f'(pod: "{metadata["name"]}_{metadata["namespace"]}({metadata["uid"]})", container: task-0)'
+        message = f"container has runAsNonRoot and image will run as root {where}"
+        await self.set_status(pod, "Pending", {"waiting": {"reason": "CreateContainerConfigError", "message": message}})
+
+    async def refuse_image(self, pod: Json) -> None:
+        """Of an image in a registry that does not answer."""
+        await self.bind(pod)
+        image = pod["spec"]["containers"][0]["image"]
+        message = (
+            f'Back-off pulling image "{image}": ErrImagePull: failed to pull and unpack image "{image}": failed to '
+            f'resolve reference "{image}": failed to do request: Head "https://127.0.0.1:1/v2/none/manifests/1": dial '
+            "tcp 127.0.0.1:1: connect: connection refused"
+        )
+        await self.set_status(pod, "Pending", {"waiting": {"reason": "ImagePullBackOff", "message": message}})
+
+    async def kill_after_grace(self, pod: Json) -> None:
+        """What becomes of a pod that is to go whose process 1 does not handle SIGTERM."""
+        await asyncio.sleep(pod["metadata"]["deletionGracePeriodSeconds"])
+        if pod["status"].get("phase") == "Running":
+            await self.set_status(pod, "Failed", terminated(137))
+        await self.remove(pod)
 
     async def set_status(self, pod: Json, phase: str, state: Json, **more: str) -> None:
         await self.set_states(pod, phase, dict.fromkeys(containers_of(pod), state), **more)
@@ -257,10 +302,14 @@ async def busy_node(
     node: str = "node-1",
     namespace: str = "default",
     message_of: Callable[[Json], str] = lambda pod: "",
+    start: Callable[[Kubelet, Json], Coroutine[None, None, None]] = Kubelet.run,
+    stop: Callable[[Kubelet, Json], Coroutine[None, None, None]] = Kubelet.remove,
+    finishes: bool = True,
 ) -> AsyncIterator[History]:
     """A node that runs every pod to its end by itself, at once, and lets go of what is to be deleted.
 
-    `message_of` gives the termination message of a pod's containers.
+    `message_of` gives the termination message of a pod's containers; `start` and `stop` are what it does to a pod that
+    is new, and to one that is to go. What runs never ends by itself unless it `finishes`.
     """
     await cluster.add_node(node)
     kubelet = Kubelet(cluster, node, namespace)
@@ -272,10 +321,10 @@ async def busy_node(
             pod = await events.get()
             phase = pod["status"].get("phase")
             if pod["metadata"].get("deletionTimestamp"):
-                await kubelet.remove(pod)
+                await stop(kubelet, pod)
             elif phase == "Pending":
-                await kubelet.run(pod)
-            elif phase == "Running":
+                await start(kubelet, pod)
+            elif phase == "Running" and finishes:
                 await kubelet.finish(pod, message=message_of(pod))
 
     def tell(event: Json) -> None:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,12 +43,13 @@ def a_plan(folder: Path, replicas: int = 3) -> Plan:
     )
 
 
-async def apply(world: World, kube: KubeServer, namespace: str, *targets: str) -> None:
+async def apply(world: World, kube: KubeServer, namespace: str, *targets: str, **said: Any) -> None:
+    """`said` is what the targets say beside their secret."""
     text = kube.kubeconfig_for().replace('"user": "test"}', f'"user": "test", "namespace": "{namespace}"}}')
     secret = secrets_pb2.Secret(name="kube", type="kubeconfig", data={"kubeconfig": text})
     request = cluster_pb2.ApplyRequest(objects=[cluster_pb2.Object(secret=secret)])
     for name in targets:
-        target = targets_pb2.Target(name=name, driver="kubernetes", kubeconfig_secret="kube")
+        target = targets_pb2.Target(name=name, driver="kubernetes", kubeconfig_secret="kube", **said)
         request.objects.add().target.CopyFrom(target)
     await world.client.cluster.apply(request)
 
