@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.cli import tables
-from controlplane.cli.output import Output, printable
+from controlplane.cli.output import Output
+from controlplane.model.texts import printable
 
 _LATER = frozenset({"kind", "tasks", "status", "resolved", "live", "observed", "jobs"})
 

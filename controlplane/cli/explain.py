@@ -8,10 +8,11 @@ import msgspec
 import typer
 
 from controlplane.cli import verdicts
-from controlplane.cli.output import Column, Format, Output, printable
+from controlplane.cli.output import Column, Format, Output
 from controlplane.cli.shell import Shell, command
 from controlplane.client.caller import Patience
 from controlplane.model.explanation import Explanation
+from controlplane.model.texts import printable
 from controlplane.wire import convert
 
 # A past cycle of a big world is listed and read anew.

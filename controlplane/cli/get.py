@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane.cli import describing, happened, kinds, shapes
+from controlplane.cli import describing, happened, kinds, shapes, targeting
 from controlplane.cli.kinds import Kind
 from controlplane.cli.output import Format
-from controlplane.cli.shell import Shell, command
+from controlplane.cli.shell import REFUSED, Shell, command
 from controlplane.client import Client
 from controlplane.client.services import PAGE
 from controlplane.model.errors import Invalid, NotFound
@@ -74,12 +74,19 @@ async def describe(shell: Shell, kind: _KIND, name: _NAME = None) -> None:
         _show_one(shell, found, item)
 
 
-async def delete(shell: Shell, kind: _KIND, name: _ONE) -> None:
+async def delete(
+    shell: Shell,
+    kind: _KIND,
+    name: _ONE,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete a target whose joblet is there too.")] = False,
+) -> int | None:
     """Delete one object. A finished order goes; one under way has to be cancelled first."""
     found = kinds.find(kind)
     if not found.deletable:
         raise Invalid("kind", f"{found.plural} are written by the system and cannot be deleted")
     async with shell.client() as client:
+        if found.name == "Target" and not yes and not await targeting.may_go(shell, client, name):
+            return REFUSED
         answer = await found.service(client).delete(name)
     if shell.out.is_table:
         shell.out.text(f"{found.name} {name} deleted")
@@ -87,6 +94,7 @@ async def delete(shell: Shell, kind: _KIND, name: _ONE) -> None:
         shell.out.text(name)
     else:
         shell.out.value({"kind": found.name, found.key: name, "result": "deleted", "revision": answer.revision})
+    return None
 
 
 async def one(client: Client, kind: Kind, name: str) -> dict[str, Any]:

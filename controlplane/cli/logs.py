@@ -5,6 +5,11 @@ from __future__ import annotations
 import sys
 
 import structlog
+from structlog.typing import EventDict
+
+from controlplane.model import texts
+
+_RENDER = structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"])
 
 
 def to_stderr() -> None:
@@ -13,8 +18,13 @@ def to_stderr() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+            _line,
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _line(logger: object, method: str, fields: EventDict) -> str:
+    """Names and errors that others sent are in it: nothing may steer the terminal of whoever reads the log."""
+    return texts.escaped(_RENDER(logger, method, fields))

@@ -17,6 +17,8 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
+from controlplane.model import texts
+
 _COLOURS = {
     **dict.fromkeys(("Succeeded", "Ready", "created"), "green"),
     **dict.fromkeys(("Running", "updated"), "cyan"),
@@ -61,26 +63,26 @@ class Output:
     def value(self, value: Any) -> None:
         """JSON or YAML of anything."""
         if self.form == Format.YAML:
-            sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000))
+            sys.stdout.write(_yaml(value))
         else:
-            sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+            sys.stdout.write(texts.escaped_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
     def line(self, value: Any) -> None:
         """One event of a watch, at once."""
         if self.form == Format.YAML:
-            sys.stdout.write("---\n" + yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000))
+            sys.stdout.write("---\n" + _yaml(value))
         else:
-            sys.stdout.write(json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n")
+            sys.stdout.write(texts.escaped_json(json.dumps(value, separators=(",", ":"), ensure_ascii=False)) + "\n")
         sys.stdout.flush()
 
     def text(self, text: str) -> None:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(texts.escaped(text) + "\n")
         sys.stdout.flush()
 
     def rows(self, columns: Sequence[Column], items: Sequence[Any], *, header: bool = True) -> None:
         """Rows of a table. A later call without header keeps the widths of the first, or widens them."""
         shown = [column for column in columns if self.form == Format.WIDE or not column.wide]
-        cells = [[printable(column.value(item)) for column in shown] for item in items]
+        cells = [[texts.printable(column.value(item)) for column in shown] for item in items]
         lines = [[column.title for column in shown], *cells] if header else cells
         known = [0] * len(shown) if header else self._widths
         self._widths = [max([known[at], *(len(line[at]) for line in lines)]) for at in range(len(shown))]
@@ -96,6 +98,7 @@ class Output:
         return text
 
 
-def printable(text: str) -> str:
-    """Without control characters: what a user stored must not steer another user's terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+def _yaml(value: Any) -> str:
+    """YAML has escapes for all that is not ASCII, or for nothing: they are used where something steers a terminal."""
+    text = str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000))
+    return str(yaml.safe_dump(value, sort_keys=False, width=1000)) if texts.steers(text) else text

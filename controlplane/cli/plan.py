@@ -9,13 +9,14 @@ import typer
 
 from controlplane.cli import ages, documents, verdicts
 from controlplane.cli.explain import LONG
-from controlplane.cli.output import Column, Format, Output, printable
+from controlplane.cli.output import Column, Format, Output
 from controlplane.cli.shell import NO, Shell, command
 from controlplane.cli.submitting import user
 from controlplane.model.errors import Invalid
 from controlplane.model.explanation import Plan, PlannedPlacement
 from controlplane.model.order import OrderRequest
 from controlplane.model.target import Target
+from controlplane.model.texts import printable
 from controlplane.wire import convert
 from controlplane.wire.v1 import orders_pb2, targets_pb2
 

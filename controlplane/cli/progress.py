@@ -8,6 +8,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from controlplane.model import texts
+
 
 class Bar:
     """rich honours NO_COLOR by itself."""
@@ -24,7 +26,7 @@ class Bar:
         self._progress.update(self._task, completed=done, total=total, description=title)
 
     def say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
+        self._console.print(texts.escaped(text), soft_wrap=True)
 
     def __enter__(self) -> Bar:
         self._progress.start()

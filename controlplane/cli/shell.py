@@ -20,9 +20,11 @@ import typer
 
 from controlplane.cli import whereabouts
 from controlplane.cli.output import Format, Output
+from controlplane.cli.parsing import HarmlessHints, OnceCommand
 from controlplane.cli.whereabouts import Whereabouts
 from controlplane.client import Client
 from controlplane.client.caller import Patience
+from controlplane.model import texts
 from controlplane.model.errors import ControlPlaneError
 
 DONE, REFUSED, NO, INTERRUPTED, READER_LEFT = 0, 1, 2, 130, 141
@@ -56,12 +58,14 @@ class Shell:
         return Client(self.where.current, patience=patience)
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        """Nothing of it steers the terminal: most of it was written elsewhere."""
+        print(texts.escaped(text), file=sys.stderr, flush=True)
 
 
 def application(name: str, help_text: str) -> typer.Typer:
     app = typer.Typer(
         name=name,
+        cls=HarmlessHints,
         help=help_text,
         no_args_is_help=True,
         add_completion=False,
@@ -90,7 +94,7 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Command],
         entry.__name__, entry.__doc__ = body.__name__, body.__doc__
         entry.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
         entry.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
-        app.command(name, **settings)(entry)
+        app.command(name, cls=OnceCommand, **settings)(entry)
         return body
 
     return register
@@ -108,7 +112,7 @@ def run(app: typer.Typer, name: str) -> NoReturn:
     except _USAGE_ERROR as error:
         code = _usage(error, name)
     except ControlPlaneError as error:
-        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        print(texts.escaped(f"error: {type(error).__name__}: {error}"), file=sys.stderr)
         code = REFUSED
     except (KeyboardInterrupt, asyncio.CancelledError):
         code = INTERRUPTED
@@ -131,5 +135,5 @@ def _usage(error: Exception, name: str) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(text, file=sys.stderr)
     else:
-        print(f"error: Usage: {text} (see {path} --help)", file=sys.stderr)
+        print(texts.escaped(f"error: Usage: {text} (see {path} --help)"), file=sys.stderr)
     return REFUSED

@@ -32,6 +32,7 @@ from controlplane.wire.v1 import cluster_pb2, orders_pb2
 
 _POSITION = re.compile(r"objects\[([0-9]+)\]\.?")
 _FILE = typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; - reads standard input.")
+_FILES = typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON, several times; - reads standard input.")
 _PRIORITY = Annotated[int | None, typer.Option(help="1 to 100; 100 goes first [default: 50].")]
 _TARGET = Annotated[str | None, typer.Option(metavar="T", help="Run on this target only.")]
 _TIMEOUT = Annotated[
@@ -97,9 +98,11 @@ async def submit(
         return await _await_end(shell, client, answer.item.id, seconds)
 
 
-async def apply(shell: Shell, file: Annotated[str, _FILE]) -> None:
-    """Admit a file of objects, all of them or none; an order in it is submitted."""
-    found = documents.read(file)
+async def apply(shell: Shell, file: Annotated[list[str], _FILES]) -> None:
+    """Admit the objects of all files, all of them or none; an order among them is submitted."""
+    if file.count("-") > 1:
+        raise Invalid("file", "standard input can be read only once")
+    found = [document for path in file for document in documents.read(path)]
     async with shell.client() as client:
         request = cluster_pb2.ApplyRequest(objects=[object_of(client, document.object) for document in found])
         try:

@@ -1,10 +1,11 @@
-"""`cpctl cordon`, `uncordon` and `drain`: wishes about targets.
+"""`cpctl cordon`, `uncordon` and `drain`: wishes about targets; and whether one may be deleted without a question.
 
 A wish is an update on the revision that was read, so two people who wish at once do not undo each other.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Annotated
@@ -16,7 +17,7 @@ from controlplane.cli.output import Format
 from controlplane.cli.shell import Shell, command
 from controlplane.client import Client
 from controlplane.model import quantity
-from controlplane.model.errors import Conflict
+from controlplane.model.errors import Conflict, IllegalTransition, NotFound
 from controlplane.model.lifecycle import TargetPhase
 from controlplane.wire.v1 import common_pb2, targets_pb2
 
@@ -74,6 +75,26 @@ async def drain(
     async with shell.client() as client:
         item = await _change(shell, client, target, wish)
         _show(shell, await _drained(shell, client, item) if wait else item)
+
+
+async def may_go(shell: Shell, client: Client, name: str) -> bool:
+    """Whether to ask for the end of this target. One whose joblet is there, and that nobody drained, goes only with a
+    person's word: its joblet stops all that it runs. What has work on it is for the replica to refuse."""
+    try:
+        item = await client.targets.get(name)
+    except NotFound:
+        return True
+    if not item.live.session or item.drain:
+        return True
+    if (await client.fulfilments.page(common_pb2.ListRequest(target=name, limit=1))).items:
+        return True
+    if not sys.stdin.isatty():
+        what = f"target {name!r} is {item.status.phase}, and its joblet is connected"
+        raise IllegalTransition(f"{what}: drain it first (cpctl drain {name} --wait), or say --yes")
+    if typer.confirm(f"Target {name} is {item.status.phase}, and its joblet is connected. Delete it?", err=True):
+        return True
+    shell.say(f"target {name} was not deleted")
+    return False
 
 
 async def _change(

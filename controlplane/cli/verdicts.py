@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from controlplane.cli import tables
-from controlplane.cli.output import Column, Output, printable
+from controlplane.cli.output import Column, Output
 from controlplane.model.explanation import GroupExplanation, TargetVerdict
 from controlplane.model.quantity import Number
+from controlplane.model.texts import printable
 
 _SHOWN_HOLDERS = 2
 

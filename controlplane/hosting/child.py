@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import msgspec
 
+from controlplane.model import texts
 from controlplane.model.hosting import Papers
 
 STOP_SECONDS = 3.0
@@ -69,8 +70,8 @@ class Child:
                 return
             text = self._redacted(line.decode(errors="replace").rstrip())
             if text:
-                self._last = text[:_MOST_LINE]
-                print(text, file=sys.stderr, flush=True)  # noqa: T201
+                self._last = texts.cut(text, _MOST_LINE)
+                print(texts.escaped(text), file=sys.stderr, flush=True)  # noqa: T201
 
     def _redacted(self, text: str) -> str:
         for hidden in self._hidden:

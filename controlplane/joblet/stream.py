@@ -25,11 +25,13 @@ from controlplane.joblet.worker import Worker
 from controlplane.model import silence
 from controlplane.model.errors import AlreadyExists, NotFound, Refused, StaleAttempt
 from controlplane.wire import errors
-from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
+from controlplane.wire.v1 import common_pb2, joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
 
 WELCOME_SECONDS = 2.0
 BACK_OFF_SECONDS = 1.0
 LIVED_SECONDS = 1.0
+# How long one replica is asked for a target that was deleted, before the next one is.
+REST_SECONDS = 60.0
 _LEAST_OF_A_BEAT = 0.9
 log = structlog.get_logger()
 
@@ -83,7 +85,7 @@ class Stream:
     async def run(self) -> None:
         """Goes from replica to replica until cancelled; one round without success is followed by a pause.
 
-        Once its target was deleted it asks nobody any more.
+        Once its target was deleted it rests until somebody has made the target again.
         """
         endpoints = self._links.endpoints
         failures = 0
@@ -103,10 +105,31 @@ class Stream:
                 await self._clock.sleep(most * random.uniform(0.5, 1.0))
 
     async def _rest(self) -> None:
-        """Made again is a target only by who starts its joblet anew."""
-        log.warning("the target was deleted, the joblet rests until it is started anew", target=self._hello.target)
+        """Until the target exists again. The joblet itself never re-creates it: only a freshly started one may."""
+        target = self._hello.target
+        log.warning("the target was deleted, the joblet rests until it is made again", target=target)
         self._worker.retire()
-        await asyncio.Event().wait()
+        while not await self._exists_again(self._links.endpoints[self._place % len(self._links.endpoints)]):
+            self._place += 1
+            await self._clock.sleep(BACK_OFF_SECONDS * random.uniform(0.5, 1.0))
+        log.info("the target was made again", target=target)
+        self._removed, self._session = False, ""
+
+    async def _exists_again(self, endpoint: str) -> bool:
+        """Watches for the target; False when this replica did not tell of it for a while, or cannot be asked."""
+        channel = self._links.channel(endpoint, zlib.crc32(self._hello.target.encode()))
+        request = common_pb2.WatchRequest(name=self._hello.target)
+        call = targets_pb2_grpc.TargetsStub(channel).Watch(request, timeout=REST_SECONDS)
+        try:
+            async for event in call:
+                if event.type == "put":
+                    return True
+        except grpc.aio.AioRpcError as error:
+            if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                log.info("a replica cannot be asked", target=self._hello.target, endpoint=endpoint, code=error.code())
+        finally:
+            call.cancel()
+        return False
 
     async def _visit(self, endpoint: str) -> bool:
         channel = self._links.channel(endpoint, zlib.crc32(self._hello.target.encode()))

@@ -11,7 +11,7 @@ from controlplane.model import errors
 from controlplane.model.fulfilment import Fulfilment, Observed, TaskRef, TaskSpec
 from controlplane.wire import payload
 from controlplane.wire.errors import code_of, trailing_metadata
-from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
+from controlplane.wire.v1 import common_pb2, joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
 
 ORDER = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
 Out = joblets_pb2.ReplicaMessage
@@ -46,6 +46,7 @@ class World:
         self.leftovers: list[int | None] = []
         self.removed = False
         self.targets: dict[str, targets_pb2.Target] = {}
+        self.watched: list[str] = []
         self.session = ""
         self.secret: str | None = None
         self.sessions = 0
@@ -244,6 +245,20 @@ class Targets(targets_pb2_grpc.TargetsServicer):  # type: ignore[misc]
             await context.abort(code_of(error), str(error))
         self._world.targets[request.name] = request
         return targets_pb2.TargetResponse(item=request)
+
+    async def Watch(
+        self,
+        request: common_pb2.WatchRequest,
+        context: grpc.aio.ServicerContext[common_pb2.WatchRequest, targets_pb2.TargetEvent],
+    ) -> AsyncIterator[targets_pb2.TargetEvent]:
+        """What is there, and what comes; of a target that goes nothing is told."""
+        self._world.watched.append(request.name)
+        await self._world.notify()
+        yield targets_pb2.TargetEvent(type="sync")
+        async with self._world.changed:
+            await self._world.changed.wait_for(lambda: request.name in self._world.targets)
+        yield targets_pb2.TargetEvent(type="put", object=self._world.targets[request.name])
+        await asyncio.Event().wait()
 
 
 class Replica:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.wire.v1 import targets_pb2
 from tests.component.joblet_replica import World, a_fulfilment
 from tests.component.joblet_stage import Stage, alive, until_file, until_gone
 
@@ -59,19 +60,40 @@ async def test_a_new_joblet_has_nothing_left_over(stage: Stage) -> None:
     assert stage.world.hellos[0].leftovers == 0
 
 
-async def test_the_joblet_of_a_deleted_target_kills_what_it_runs_and_asks_nobody_any_more(stage: Stage) -> None:
+async def delete_target(stage: Stage) -> None:
+    """Returns when the joblet knows, and waits for the target to be made again."""
     work = a_fulfilment(1, "sleep", "600")
     stage.world.assign(work)
-    joblet = await stage.started()
     await stage.world.until_phase(work.id, "Running")
     pid = pid_of(stage, 100)
     stage.world.removed = True
+    stage.world.forget(work.id)
     stage.world.targets.clear()
     for output in stage.world.outputs:
         output.put_nowait(None)
     await until_gone(pid)
-    await until_file(stage.folder / "joblet.log", "the joblet rests until it is started anew")
+    await until_file(stage.folder / "joblet.log", "the joblet rests until it is made again")
+    await stage.world.until(lambda: bool(stage.world.watched))
+
+
+async def test_the_joblet_of_a_deleted_target_kills_what_it_runs_and_does_not_make_it_again(stage: Stage) -> None:
+    joblet = await stage.started()
+    await delete_target(stage)
     assert joblet.process is not None
     assert joblet.process.returncode is None
     assert stage.world.targets == {}
     assert len(stage.world.hellos) == 2
+
+
+async def test_the_joblet_of_a_deleted_target_comes_back_when_somebody_else_has_made_it_again(stage: Stage) -> None:
+    await stage.started()
+    await delete_target(stage)
+    assert len(stage.world.hellos) == 2
+    stage.world.removed, stage.world.session = False, ""
+    stage.world.targets["here"] = targets_pb2.Target(name="here")
+    await stage.world.notify()
+    await stage.world.until(lambda: len(stage.world.hellos) == 3)
+    assert stage.world.hellos[-1].session == ""
+    work = a_fulfilment(2, "true")
+    stage.world.assign(work)
+    await stage.world.until_phase(work.id, "Succeeded")

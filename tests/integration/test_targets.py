@@ -167,13 +167,22 @@ async def test_a_joblet_that_joins_gets_work_and_rests_when_its_target_is_delete
         await world.witness.until(lambda: history(world, "guest")[-1:] == ["away"], "its status is away")
         assert history(world, "guest")[-5:] == ["Ready", "Draining", "Drained", "Gone", "away"]
         log = world.folder / "logs" / "guest.log"
-        await until(lambda: "rests until it is started anew" in log.read_text(), "the joblet rests")
+        await until(lambda: "rests until it is made again" in log.read_text(), "the joblet rests")
         await world.witness.until(lambda: keys.live("guest") not in world.witness.values, "its session is over")
         assert process.returncode is None
+        assert "NotFound" in await world.cpctl("get", "target", "guest", code=1), "it does not make it again"
+        await world.cpctl("cancel", order)
+        file = world.folder.parent / "guest.json"
+        file.write_text(json.dumps({"kind": "Target", "name": "guest", "capacity": {"cpu": 1, "special": 1}}))
+        await world.cpctl("apply", "-f", str(file))
+        await world.phase("guest", "Ready")
+        await ended(world, await submit(world, "true", target="guest"))
+        refused = await world.cpctl("delete", "target", "guest", code=1)
+        assert "target 'guest' is Ready, and its joblet is connected: drain it first" in refused
+        await world.cpctl("delete", "target", "guest", "--yes")
     assert "NotFound" in await world.cpctl("get", "target", "guest", code=1)
     async with a_joblet(world, "guest"):
         await world.phase("guest", "Ready")
-    await world.cpctl("cancel", order)
 
 
 async def test_a_target_that_nobody_serves_is_provisioning_and_can_be_deleted(world: Upped) -> None:

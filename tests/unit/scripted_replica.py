@@ -10,7 +10,14 @@ import grpc
 
 from controlplane.model.errors import ControlPlaneError
 from controlplane.wire import errors as wire_errors
-from controlplane.wire.v1 import cluster_pb2, cluster_pb2_grpc, jobs_pb2_grpc, orders_pb2_grpc
+from controlplane.wire.v1 import (
+    cluster_pb2,
+    cluster_pb2_grpc,
+    fulfilments_pb2_grpc,
+    jobs_pb2_grpc,
+    orders_pb2_grpc,
+    targets_pb2_grpc,
+)
 
 Answer = Callable[[Any], Awaitable[Any]]
 
@@ -37,6 +44,12 @@ class ScriptedReplica:
             ("Orders", orders_pb2_grpc.add_OrdersServicer_to_server, orders_pb2_grpc.OrdersServicer),
             ("Jobs", jobs_pb2_grpc.add_JobsServicer_to_server, jobs_pb2_grpc.JobsServicer),
             ("Cluster", cluster_pb2_grpc.add_ClusterServicer_to_server, cluster_pb2_grpc.ClusterServicer),
+            ("Targets", targets_pb2_grpc.add_TargetsServicer_to_server, targets_pb2_grpc.TargetsServicer),
+            (
+                "Fulfilments",
+                fulfilments_pb2_grpc.add_FulfilmentsServicer_to_server,
+                fulfilments_pb2_grpc.FulfilmentsServicer,
+            ),
         ):
             add(self._servicer(service, base), server)
         self.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

@@ -1,0 +1,48 @@
+"""How the command line is read where typer is too lenient: what is said twice, and what is suggested for a typo."""
+
+from __future__ import annotations
+
+from collections import Counter
+from difflib import get_close_matches
+from typing import Any
+
+import typer.core
+
+# An alias may say these, and whoever uses it another value: the last one counts.
+_LAST_COUNTS = frozenset({"output", "endpoints", "data_dir"})
+# A typo must not lead to what stops work or takes something away: only these are ever suggested.
+_HARMLESS = frozenset({
+    "apply", "backup", "create", "describe", "explain", "get", "leader", "logs", "plan", "replay", "resume", "run",
+    "status", "submit", "top", "uncordon", "up", "verify", "version",
+})  # fmt: skip
+
+
+class OnceCommand(typer.core.TyperCommand):
+    """Refuses an option that is given twice and takes one value: the first would be dropped without a word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for option, count in Counter(given).items():
+            if count > 1 and _takes_one_value(option):
+                ctx.fail(f"{max(option.opts, key=len)} must not be given twice.")
+        return list(super().parse_args(ctx, args))
+
+
+def _takes_one_value(option: Any) -> bool:
+    if not isinstance(option, typer.core.TyperOption) or option.name in _LAST_COUNTS:
+        return False
+    return not (option.is_flag or option.multiple or option.count)
+
+
+class HarmlessHints(typer.core.TyperGroup):
+    """Suggests for an unknown command only such as change nothing, or only add to what is there."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**{**attributes, "suggest_commands": False})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            harmless = [name for name in self.list_commands(ctx) if name in _HARMLESS]
+            matches = ", ".join(repr(name) for name in get_close_matches(args[0], harmless))
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {matches}?" if matches else ""))
+        return super().resolve_command(ctx, args)
