@@ -1,4 +1,4 @@
-"""The tasks of one job of an order, one byte each; more is kept only of tasks that an attempt left.
+"""The tasks of one job of an order, one byte each at most; more is kept only of tasks that an attempt left.
 
 Knows nothing of orders: `ledger` tells it what happened, `wishes` what users want of its tasks.
 """
@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from controlplane.cache.detour import STRAIGHT, Detour
+from controlplane.cache.task_states import States, untouched, where, writable
 from controlplane.model import failure, times
 from controlplane.model.fulfilment import EndedTask
 
@@ -53,7 +54,7 @@ class JobLedger:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.state = bytearray(count)
+        self.state: States = untouched(count)
         self.counts = [count, 0, 0, 0, 0, 0, 0, 0, 0, 0]
         self.cursor = 0
         # Only what differs from "first attempt, may start now" is kept, and most jobs never need to.
@@ -72,7 +73,13 @@ class JobLedger:
             return
         self.counts[self.state[index]] -= 1
         self.counts[state] += 1
-        self.state[index] = state
+        self._write(index, state)
+
+    def _write(self, index: int, state: int) -> None:
+        states = self.state
+        if type(states) is bytes:
+            states = self.state = writable(states)
+        states[index] = state  # type: ignore[index]
 
     def attempt(self, index: int) -> int:
         """The last attempt that was placed; 0 before the first."""
@@ -91,7 +98,7 @@ class JobLedger:
         if attempt == 1 and 0 <= index < self.count and self.state[index] == FRESH:
             self.counts[FRESH] -= 1
             self.counts[LIVE] += 1
-            self.state[index] = LIVE
+            self._write(index, LIVE)
         elif self.saw(index, attempt) and self.state[index] not in OVER:
             self.set(index, LIVE)
             self.hold_until(index, None)
@@ -135,7 +142,7 @@ class JobLedger:
     def end_waiting(self, state: int, index: int | None = None) -> None:
         """One task or all, as far as they wait, are over without another attempt."""
         for place in (RETRY, HELD):
-            for at in self._where(place, 0) if index is None and self.counts[place] else ():
+            for at in where(self.state, place) if index is None and self.counts[place] else ():
                 self._remember_attempt(at)
         if index is None:
             ended = sum(self.counts[place] for place in _WAITING)
@@ -162,7 +169,10 @@ class JobLedger:
             self.set(index, RETRY)
 
     def held(self) -> Iterator[int]:
-        return self._where(HELD, 0)
+        return where(self.state, HELD)
+
+    def orphans(self) -> list[int]:
+        return list(where(self.state, ORPHAN)) if self.counts[ORPHAN] else []
 
     def hold_until(self, index: int, moment: str | None) -> None:
         """The task's next attempt may not begin before then; None: at any time."""
@@ -202,7 +212,7 @@ class JobLedger:
         """Up to `most` tasks that may be placed now as (index, next attempt): retries first, then by index."""
         taken: list[tuple[int, int]] = []
         if self.counts[RETRY]:
-            for index in self._where(RETRY, 0):
+            for index in where(self.state, RETRY):
                 if len(taken) == most:
                     return taken
                 if self.not_before.get(index, "") <= now and (not self.detours or self.detour(index) == detour):
@@ -210,7 +220,7 @@ class JobLedger:
         if self.counts[FRESH] and detour is STRAIGHT:
             first = self.state.find(FRESH, self.cursor)
             self.cursor = first if first >= 0 else self.cursor
-            for index in self._where(FRESH, self.cursor):
+            for index in where(self.state, FRESH, self.cursor):
                 if len(taken) == most:
                     break
                 taken.append((index, 1))
@@ -224,9 +234,3 @@ class JobLedger:
         """When the next of those that back off may be placed."""
         following = bisect_right(self.moments, now) if self.moments else 0
         return self.moments[following] if self.moments and following < len(self.moments) else None
-
-    def _where(self, state: int, start: int) -> Iterator[int]:
-        index = self.state.find(state, start)
-        while index >= 0:
-            yield index
-            index = self.state.find(state, index + 1)

@@ -1,4 +1,4 @@
-"""The ledger of one order: where each of its tasks stands, one byte a task.
+"""The ledger of one order: where each of its tasks stands, one byte a task at most.
 
 Derived from the order, its fulfilments, what joblets observed and what ended, never counted a second way. A task
 is fresh until its first placement, live while a fulfilment carries it, then over or waiting for its next attempt.

@@ -16,7 +16,7 @@ from itertools import islice
 import msgspec
 
 from controlplane.aio.clock import Clock
-from controlplane.cache.job_ledger import ORPHAN, JobLedger
+from controlplane.cache.job_ledger import ORPHAN
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.controller_manager import deadlines, judging, release
@@ -221,7 +221,7 @@ def _orphans(ledger: OrderLedger, *, epoch: int, now: str) -> Iterable[Item]:
     for name, job in ledger.jobs.items():
         if not job.counts[ORPHAN]:
             continue
-        for index in _places(job)[:_ORPHANS_AN_ITEM]:
+        for index in job.orphans()[:_ORPHANS_AN_ITEM]:
             attempt = job.attempt(index)
             seen = ObservedTask(job=name, index=index, attempt=attempt, phase="Failed", reason="Lost")
             # The fulfilment's identity went with its key: the attempt's own name stands in for it.
@@ -237,7 +237,3 @@ def _orphans(ledger: OrderLedger, *, epoch: int, now: str) -> Iterable[Item]:
             )
             key = keys.ended(ledger.order.id, identity)
             yield Item(compares=(absent(key),), then=(put(key, codec.encode(ended)),))
-
-
-def _places(job: JobLedger) -> list[int]:
-    return [index for index, state in enumerate(job.state) if state == ORPHAN]
