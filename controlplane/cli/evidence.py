@@ -17,7 +17,7 @@ from controlplane.store.kv import Store
 from controlplane.verify import p10_reasons, reading, records
 from controlplane.verify.p8_cache import Told
 from controlplane.verify.records import Record
-from controlplane.wire.v1 import common_pb2
+from controlplane.wire.v1 import cluster_pb2, common_pb2
 
 MOST_ORDERS = 1000
 # A burst of ten thousand changes reaches every cache within this time.
@@ -63,13 +63,25 @@ async def hashes(store: Store, replicas: Sequence[tuple[str, str]]) -> list[Told
     return await asyncio.gather(*(_hash(store, name, endpoint, newest) for name, endpoint in replicas))
 
 
-async def _reached(client: Client, newest: int) -> int:
-    """The revision of the replica's cache, once it is that new or the time for it is up."""
+async def _behind(client: Client, newest: int) -> tuple[int, str]:
+    """The revision of the replica's cache, and why that is too old although there was time to follow; empty if not."""
     clock = SystemClock()
     give_up = clock.monotonic() + CACHE_SECONDS
-    while (revision := (await client.cluster.status()).revision) < newest and clock.monotonic() < give_up:
+    while True:
+        status = await client.cluster.status()
+        why = why_behind(status, newest)
+        if not why or clock.monotonic() >= give_up:
+            return int(status.revision), why
         await clock.sleep(_LOOK_SECONDS)
-    return int(revision)
+
+
+def why_behind(status: cluster_pb2.StatusResponse, newest: int) -> str:
+    """Where nothing was written meanwhile, the replica's own word on the age of its cache tells that it is cut off."""
+    if status.revision < newest:
+        return f"stayed behind revision {newest}, which etcd had {CACHE_SECONDS:g} s before"
+    if status.cache_age_seconds > CACHE_SECONDS:
+        return f"was last known to hold all that etcd held {status.cache_age_seconds:.1f} s before"
+    return ""
 
 
 async def ttl_seconds(store: Store, leases: Sequence[int]) -> float:
@@ -81,10 +93,9 @@ async def ttl_seconds(store: Store, leases: Sequence[int]) -> float:
 async def _hash(store: Store, name: str, endpoint: str, newest: int) -> Told:
     async with Client([endpoint], patience=_SHORT) as client:
         try:
-            reached = await _reached(client, newest)
-            if reached < newest:
-                behind = f"stayed behind revision {newest}, which etcd had {CACHE_SECONDS:g} s before"
-                return Told(name, reached, behind=behind)
+            revision, behind = await _behind(client, newest)
+            if behind:
+                return Told(name, revision, behind=behind)
             told = await client.cluster.hash()
         except ControlPlaneError as error:
             return Told(name, failure=str(error))

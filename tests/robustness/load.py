@@ -140,12 +140,15 @@ class Load:
         await self.answered()
 
     async def close(self) -> None:
-        tasks = {self._offering, *self._tasks}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for client in self._clients:
-            await client.close()
+        await hang_up({self._offering, *self._tasks}, self._clients)
+
+
+async def hang_up(calls: set[asyncio.Task[None]], clients: Sequence[Client]) -> None:
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    for client in clients:
+        await client.close()
 
 
 @asynccontextmanager

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from controlplane.cli import evidence
 from controlplane.cli.up.layout import Layout
 from controlplane.joblet.records import Records, Subject
 from controlplane.verify.p3_attempts import Attempts
+from controlplane.wire.v1 import cluster_pb2
 from tests.clock import ManualClock
 
 
@@ -34,3 +37,17 @@ def test_an_attempt_that_two_hosts_started_is_a_broken_promise(tmp_path: Path) -
         attempts.record(record)
     assert attempts.duplicates == [("O", "render", 0, 1)]
     assert not attempts.verdict().ok
+
+
+@pytest.mark.parametrize(
+    ("revision", "age", "why"),
+    [
+        (66, 0.5, ""),
+        (70, evidence.CACHE_SECONDS, ""),
+        (24, 0.5, "stayed behind revision 66, which etcd had 10 s before"),
+        (66, 60.0, "was last known to hold all that etcd held 60.0 s before"),
+    ],
+)
+def test_a_cache_is_behind_by_its_revision_or_by_its_age(revision: int, age: float, why: str) -> None:
+    status = cluster_pb2.StatusResponse(revision=revision, cache_age_seconds=age)
+    assert evidence.why_behind(status, newest=66) == why
