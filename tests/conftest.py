@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from controlplane.cli import etcd_binary
 from tests.etcd import Etcd, running_etcd
 
 # A run that gates a change tries the same examples each time; `scripts/test --long` looks for new ones. How long one
@@ -49,6 +51,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--no-skips"):
         config.pluginmanager.register(NoSkips())
+    wanted = os.environ.get("CONTROLPLANE_TEST_ETCD")
+    # Workers of one run inherit the path.
+    if wanted and not hasattr(config, "workerinput"):
+        major, minor = wanted.split(".")
+        binary = etcd_binary.provide_minor((int(major), int(minor)))
+        os.environ["PATH"] = f"{Path(binary.path).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+def pytest_report_header() -> str:
+    return etcd_binary.find().sentence()
 
 
 @pytest.fixture

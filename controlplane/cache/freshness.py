@@ -39,18 +39,30 @@ _MOST_LOOKS = 16
 
 
 class Freshness:
-    """`holds` tells which revision the cache holds; `advance` moves it when nothing below the prefix changed."""
+    """`holds` tells which revision the cache holds, `waited_for` the lowest that somebody waits for, 0 if nobody does.
 
-    def __init__(self, store: Store, clock: Clock, *, holds: Callable[[], int], advance: Callable[[int], None]) -> None:
+    `advance` moves the cache when nothing below the prefix changed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        holds: Callable[[], int],
+        waited_for: Callable[[], int],
+        advance: Callable[[int], None],
+    ) -> None:
         self._store = store
         self._clock = clock
         self._holds = holds
+        self._waited_for = waited_for
         self._advance = advance
         self.lookout = Lookout(holds, self._passed)
         self._fresh_at: float | None = None
         self._looks: deque[tuple[int, float]] = deque()
         self._hinted = 0
-        self._waited_for = 0
+        self._waited_before = 0
         self._helping: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._went_stale = asyncio.Event()
@@ -74,16 +86,20 @@ class Freshness:
         """The cache holds all that etcd held at that moment of the monotonic clock."""
         self._fresh_at = max(asked_at, self._fresh_at or asked_at)
 
-    def help_to(self, revision: int) -> None:
-        """Somebody waits for that revision, which the cache does not hold."""
+    def help_waits(self) -> None:
+        """Somebody waits for a revision that the cache does not hold."""
         if self._helping is None:
-            self._waited_for = revision
+            self._waited_before = self._waited_for()
             self._helping = asyncio.get_running_loop().call_later(_WAIT_SECONDS, self._help)
 
     def _help(self) -> None:
+        """Again and again while somebody waits; who waits for a moment only, as most do, needs no help."""
         self._helping = None
-        if self._holds() < self._waited_for:
+        waited = self._waited_for()
+        if waited and waited == self._waited_before:
             self._wake.set()
+        if waited:
+            self.help_waits()
 
     async def run(self, stale: Callable[[], None]) -> None:
         """Until cancelled. Calls `stale` each time the cache becomes so."""
@@ -96,25 +112,25 @@ class Freshness:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._wake.wait()
-            waited = self._wake.is_set()
             self._wake.clear()
             try:
-                await self._look(waited)
+                await self._look()
             except ControlPlaneError as error:
                 log.debug("no quorum of etcd tells its revision", error=str(error))
             # However many wait, and for whatever: not more often than this.
             await self._clock.sleep(_WAIT_SECONDS)
 
-    async def _look(self, waited: bool) -> None:
+    async def _look(self) -> None:
         asked_at = self._clock.monotonic()
         head = await self._store.revision(_ANSWER_SECONDS)
         if len(self._looks) < _MOST_LOOKS:
             self._looks.append((head, asked_at))
         self.lookout.expect(head)
-        if not waited or self._waited_for > head or self._holds() >= self._waited_for:
+        waited = self._waited_for()
+        if not waited or waited > head:
             return
         await self._clock.sleep(_WAIT_SECONDS)
-        if self.lookout.in_order is False and self._holds() < self._waited_for:
+        if self.lookout.in_order is False and self._waited_for() == waited:
             # Nested, so that an etcd without space takes it too.
             await self._store.commit_group([Item(then=(put(keys.MARK, b""),))], timeout=_ANSWER_SECONDS)
 

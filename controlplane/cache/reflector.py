@@ -64,7 +64,9 @@ class Cache:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tie = itertools.count()
         self._filled = asyncio.Event()
-        self._freshness = Freshness(store, clock, holds=lambda: self._revision, advance=self._advance)
+        self._freshness = Freshness(
+            store, clock, holds=lambda: self._revision, waited_for=self._lowest_wait, advance=self._advance
+        )
         self.repaired = 0
 
     @property
@@ -112,7 +114,7 @@ class Cache:
             raise self._too_old()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (revision, next(self._tie), future))
-        self._freshness.help_to(revision)
+        self._freshness.help_waits()
         try:
             await asyncio.wait_for(future, timeout)
         except TimeoutError:
@@ -183,6 +185,11 @@ class Cache:
             self._revision = revision
             self._snapshot = None
             self._release_waits()
+
+    def _lowest_wait(self) -> int:
+        while self._waiting and self._waiting[0][2].done():
+            heapq.heappop(self._waiting)
+        return self._waiting[0][0] if self._waiting else 0
 
     def _release_waits(self) -> None:
         while self._waiting and self._waiting[0][0] <= self._revision:

@@ -22,11 +22,16 @@ def install(packages: list[str]) -> None:
         _must(command, environment=environment)
 
 
-def unpack(packages: list[str], target: Path, state: Path) -> None:
-    """Needs no root: lists and downloads are kept in `state`, the files of the packages end up below `target`."""
+def unpack(packages: list[str], target: Path, state: Path, *, release: str = "") -> None:
+    """Needs no root: lists and downloads are kept in `state`, the files of the packages end up below `target`.
+
+    With `release` they are of that Debian (`trixie`), from the mirror that the machine uses for its own.
+    """
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise Unavailable("this is not Debian: no apt-get")
     options = _own_state(state)
+    if release:
+        options = _of_release(options, release, state.with_name(f"{state.name}-{release}"))
     with tempfile.TemporaryDirectory() as folder:
         command = ["apt-get", *options, "download", "-q", *packages]
         if _run(command, folder=folder) != 0:
@@ -50,6 +55,29 @@ def _own_state(state: Path) -> list[str]:
         "-o", "Dir::State::status=/var/lib/dpkg/status", "-o", f"Dir::Cache={state / 'cache'}",
         "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=",
     ]  # fmt: skip
+
+
+def _of_release(options: list[str], release: str, state: Path) -> list[str]:
+    """Lists of another release, apart from the machine's: apt checks them by the keys that it has for Debian."""
+    mirror = _mirror(options)
+    if not mirror:
+        _must(["apt-get", *options, "update", "-q"])
+        mirror = _mirror(options)
+    if not mirror:
+        raise Unavailable("apt has no mirror of Debian set up")
+    own = _own_state(state)
+    sources = state / "sources.list"
+    sources.write_text(f"deb {mirror} {release} main\n")
+    return [*own, "-o", f"Dir::Etc::sourcelist={sources}", "-o", "Dir::Etc::sourceparts=/dev/null"]
+
+
+def _mirror(options: list[str]) -> str:
+    """Where the machine gets Debian's main packages from; empty while apt has no lists."""
+    parts = ["Created-By: Packages", "Origin: Debian", "Component: main"]
+    command = ["apt-get", *options, "indextargets", "--format", "$(REPO_URI) $(SUITE)", *parts]
+    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=_SECONDS)
+    urls = [line.split()[0] for line in answer.stdout.splitlines() if "-" not in line.split()[-1]]
+    return urls[0] if urls else ""
 
 
 def _must(command: list[str], *, folder: str | None = None, environment: dict[str, str] | None = None) -> None:

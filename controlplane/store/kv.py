@@ -10,13 +10,18 @@ import grpc
 from aetcd import rpc
 
 from controlplane.aio.clock import Clock
-from controlplane.model.errors import Deposed
+from controlplane.model.errors import Deposed, Unavailable
 from controlplane.store import transaction
 from controlplane.store.channel import HAS_LEADER, Channels, EtcdOptions
-from controlplane.store.keys import ROOT, after_prefix
+from controlplane.store.keys import ROOT, after_prefix, parse
 from controlplane.store.transaction import Fence, Item, Outcome, Value
 
 PAGE = 2000
+# A page is to have about so many bytes. How many keys that are is learned from the pages before: the first is small.
+PAGE_BYTES = 4 << 20
+_FIRST_PAGE = 16
+_GROWTH = 4
+_TOO_LATE = "DEADLINE_EXCEEDED"
 
 # Transactions are encoded before they are sent.
 TxnCall: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, rpc.TxnResponse]"
@@ -44,16 +49,31 @@ class Store:
         return transaction.value_of(answer.kvs[0]) if answer.kvs else None
 
     async def pages(self, prefix: str = ROOT, *, revision: int = 0, keys_only: bool = False) -> AsyncIterator[Page]:
-        """Pages of all keys with the prefix, in key order, all at one revision."""
+        """Pages of all keys with the prefix, in key order, all at one revision.
+
+        A page that takes too long is asked for again with fewer keys. Values of one tree are of about one size, those
+        of the next may be of another: a tree begins with a small page.
+        """
         start, end = prefix.encode(), after_prefix(prefix)
+        limit, until = _FIRST_PAGE, end
         while True:
-            request = rpc.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision, keys_only=keys_only)
-            answer = await self._range(request)
+            request = rpc.RangeRequest(key=start, range_end=until, limit=limit, revision=revision, keys_only=keys_only)
+            try:
+                answer = await self._range(request)
+            except Unavailable as error:
+                if limit == 1 or not str(error).startswith(_TOO_LATE):
+                    raise
+                limit = max(1, limit // _GROWTH)
+                continue
             revision = revision or answer.header.revision
             yield Page(revision, tuple(transaction.value_of(pair) for pair in answer.kvs))
-            if not answer.more:
+            if not answer.more and until == end:
                 return
-            start = answer.kvs[-1].key + b"\0"
+            if answer.more:
+                start = answer.kvs[-1].key + b"\0"
+                limit, until = _next_limit(limit, answer), _end_of_tree(start, end)
+            else:
+                start, limit, until = until, _FIRST_PAGE, end
 
     async def _range(self, request: rpc.RangeRequest, timeout: float | None = None) -> rpc.RangeResponse:
         return await self.channels.read(
@@ -131,3 +151,15 @@ class Store:
             lambda channel, left: rpc.MaintenanceStub(channel).Status(request, timeout=left)
         )
         return str(answer.version)
+
+
+def _next_limit(limit: int, answer: rpc.RangeResponse) -> int:
+    """How many keys of the size of these make a page; not many more at once, since those that follow may be larger."""
+    size = int(answer.ByteSize()) // len(answer.kvs) + 1
+    return max(1, min(PAGE_BYTES // size, limit * _GROWTH, PAGE))
+
+
+def _end_of_tree(key: bytes, end: bytes) -> bytes:
+    """Behind the last key of the tree that this key belongs to, or the end of the list."""
+    place = parse(key.decode(errors="replace").rstrip("\0"))
+    return min(after_prefix(f"{ROOT}{place[0]}/"), end) if place is not None else end

@@ -126,7 +126,7 @@ class Replica:
 @asynccontextmanager
 async def following(endpoint: str, kind: type[R], clock: Clock | None = None) -> AsyncIterator[R]:
     """A replica that has listed etcd and follows it."""
-    store = Store(EtcdOptions((endpoint,), timeout_seconds=10), SystemClock())
+    store = Store(EtcdOptions(tuple(endpoint.split(",")), timeout_seconds=10), SystemClock())
     replica = kind(store, clock)
     async with running(replica.cache.run()):
         await replica.cache.reached(1, PATIENCE_SECONDS)

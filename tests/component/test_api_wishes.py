@@ -237,3 +237,11 @@ async def test_a_deadline_by_which_tasks_failed_stays(api: Api) -> None:
     assert (type(error), getattr(error, "field", "")) == (errors.IllegalTransition, "deadline")
     shown = await api.orders.ListTasks(orders_pb2.ListTasksRequest(id=order))
     assert {(task.phase, task.reason) for task in shown.items} == {("Failed", "DeadlineExceeded")}
+
+
+async def test_wishes_are_taken_though_others_write_their_own_keys_into_the_same_etcd(api: Api) -> None:
+    order = await submitted(api)
+    for priority in (1, 2, 3):
+        await api.store.commit(Item(then=(put("/registry/somebody/else", b"%d" % priority),)))
+        answer = await api.orders.Update(orders_pb2.UpdateOrderRequest(id=order, priority=priority), timeout=4)
+        assert answer.item.priority == priority

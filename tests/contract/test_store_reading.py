@@ -6,10 +6,14 @@ import asyncio
 
 import pytest
 
+from controlplane.aio.clock import SystemClock
 from controlplane.model.errors import Compacted
 from controlplane.store import kv
+from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Item, delete, put
+from tests.etcd import Etcd
+from tests.robustness.link import linked
 
 
 async def fill(store: Store, count: int) -> None:
@@ -75,3 +79,32 @@ async def test_a_revision_that_is_compacted_away_is_told_apart(store: Store) -> 
         await store.get("/controlplane/a", revision=old)
     with pytest.raises(Compacted):
         await listed(store, "/controlplane/", revision=old)
+
+
+async def test_a_page_holds_few_large_values_though_many_small_ones_came_before(store: Store) -> None:
+    """Small values are listed many at a time; whoever lists large ones next must not get as many of those at once."""
+    small = [f"/controlplane/config/jobs/{at:05d}" for at in range(3_000)]
+    for start in range(0, len(small), 100):
+        await store.commit(Item(then=tuple(put(name, b"v") for name in small[start : start + 100])))
+    large = [f"/controlplane/config/orders/{at:05d}" for at in range(60)]
+    for name in large:
+        await store.commit(Item(then=(put(name, b"x" * 250_000),)))
+    after = [f"/controlplane/cycles/{at:05d}/a" for at in range(20)]
+    await store.commit(Item(then=tuple(put(name, b"v") for name in after)))
+    pages = [page async for page in store.pages("/controlplane/")]
+    assert [value.key for page in pages for value in page.values] == [*small, *large, *after]
+    assert len({page.revision for page in pages}) == 1
+    assert max(sum(len(value.value) for value in page.values) for page in pages) <= 2 * kv.PAGE_BYTES
+    assert len(pages) < 60
+
+
+async def test_a_page_that_takes_too_long_is_asked_for_again_with_fewer_keys(etcd: Etcd) -> None:
+    """The link is so slow that sixteen large values do not come in time, while a few of them do."""
+    async with linked(etcd.endpoint) as link:
+        store = Store(EtcdOptions((link.url,), timeout_seconds=2.0), SystemClock())
+        names = [f"/controlplane/config/orders/{at:05d}" for at in range(8)]
+        for name in names:
+            await store.commit(Item(then=(put(name, b"x" * 250_000),)))
+        link.down.bytes_per_second = 800_000
+        assert await asyncio.wait_for(listed(store, "/controlplane/"), 60) == names
+        await store.close()

@@ -56,3 +56,25 @@ def test_the_wheel_counts_as_forced_and_says_what_it_is_for(cache: Path) -> None
 def test_without_any_it_says_what_to_do(cache: Path) -> None:
     with pytest.raises(Unavailable, match="install etcd-server, or run"):
         etcd_binary.find()
+
+
+def test_what_was_fetched_of_a_newer_debian_comes_before_the_machines_own(cache: Path) -> None:
+    binary(cache / "etcd" / "usr" / "bin" / "etcd", "3.4.23")
+    path = binary(cache / "etcd-3.5" / "usr" / "bin" / "etcd", "3.5.30")
+    assert etcd_binary.find().sentence() == f"etcd 3.5.30 from {path}"
+
+
+def test_an_etcd_at_its_end_of_life_is_called_so(cache: Path, tmp_path: Path) -> None:
+    binary(tmp_path / "bin" / "etcd", "3.4.23")
+    assert "end of life" in etcd_binary.find().sentence()
+
+
+def test_one_minor_version_is_taken_whatever_is_on_path(cache: Path, tmp_path: Path) -> None:
+    binary(tmp_path / "bin" / "etcd", "3.4.23")
+    path = binary(cache / "etcd-3.5" / "usr" / "bin" / "etcd", "3.5.16")
+    assert etcd_binary.provide_minor((3, 5)) == etcd_binary.Binary(str(path), (3, 5, 16))
+
+
+def test_a_minor_version_that_cannot_be_had_is_said(cache: Path) -> None:
+    with pytest.raises(Unavailable, match=r"etcd 3\.6"):
+        etcd_binary.provide_minor((3, 6))
