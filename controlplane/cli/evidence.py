@@ -26,8 +26,9 @@ _AT_ONCE = 16
 _LOOKS = 12
 _LOOK_SECONDS = 0.5
 _SHORT = Patience(attempt_seconds=10.0, total_seconds=2.0)
-# Of joblets with a process of their own, by target; and of those that replicas host, by replica and target.
-_RECORDS = ("joblets/*/records.jsonl", "hosted/*/*/records.jsonl")
+# Of joblets with a process of their own, by target; and of those that replicas host, by replica and target. What a
+# joblet put aside has a number in its name, and comes first when names are sorted.
+_RECORDS = ("joblets/*/records*.jsonl", "hosted/*/*/records*.jsonl")
 
 
 def joblet_records(data_dir: Path) -> Iterator[Record]:

@@ -76,6 +76,9 @@ def joblet(
     labels: Annotated[str, typer.Option(metavar="zone=a,disk=ssd", help="Of a target that is made.")] = "",
     resizable: Annotated[bool, typer.Option("--resizable", help="A target that is made is as large as I say.")] = False,
     nice: Annotated[int, typer.Option(metavar="N", help="How far commands step back for all else here, 0 to 19.")] = 0,
+    output_limit: Annotated[
+        str, typer.Option(metavar="SIZE", help="Kept of each output of a command; 0: all.")
+    ] = "64Mi",
     kubeconfig: Annotated[Path | None, _of_kubernetes(metavar="FILE", help="The cluster; none inside of one.")] = None,
     namespace: Annotated[str, _of_kubernetes(metavar="NS", help="Where the pods go.")] = "",
     pull_secrets: Annotated[str, _of_kubernetes(metavar="A,B", help="For the images of all pods.")] = "",
@@ -119,6 +122,7 @@ def joblet(
         ),
         hosted=hosted,
         nice=nice,
+        output_limit=quantity.parse(output_limit, "output_limit"),
         failpoints=os.environ.get("CONTROLPLANE_FAILPOINTS", ""),
     )
     logs.to_stderr()

@@ -61,6 +61,9 @@ class Driver(Protocol):
     def fulfilments(self) -> Collection[str]:
         """All of which something is here, running or ended, also from before a restart."""
 
+    def recall(self, fulfilment: Fulfilment) -> None:
+        """The fulfilment is desired: what earlier lives of the joblet left of it is seen from now on."""
+
     def seen(self, fulfilment: str) -> Mapping[TaskRef, ObservedTask]: ...
 
     def start(self, fulfilment: Fulfilment, task: TaskRef) -> None:

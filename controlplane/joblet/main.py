@@ -19,13 +19,14 @@ from pathlib import Path
 
 import structlog
 
-from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
+from controlplane.aio.clock import BootClock, Clock, SystemClock, chance, wall_milliseconds
 from controlplane.aio.failpoint import Failpoints
 from controlplane.joblet import hosted
 from controlplane.joblet.driver import Capacity, Driver
 from controlplane.joblet.drivers.process import ProcessDriver
 from controlplane.joblet.drivers.simulated import Chances, SimulatedDriver
 from controlplane.joblet.home import Folder, HighMark, Home, read_boot, read_secret, take_lock
+from controlplane.joblet.housekeeping import keep_small, raise_descriptor_limit
 from controlplane.joblet.links import Links
 from controlplane.joblet.records import Records
 from controlplane.joblet.settings import JobletSettings
@@ -48,6 +49,7 @@ async def run(settings: JobletSettings) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+    descriptors = raise_descriptor_limit()
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -55,7 +57,7 @@ async def run(settings: JobletSettings) -> None:
     papers = hosted.read_papers() if settings.hosted else None
     if papers is not None:
         hosted.end_with_host(functools.partial(loop.call_soon_threadsafe, stopped.set))
-    clock = SystemClock()
+    clock = BootClock()
     links = Links(settings.endpoints, settings.count)
     instance = Mint(wall_milliseconds, chance).make()
     failpoints = Failpoints(settings.failpoints)
@@ -63,7 +65,9 @@ async def run(settings: JobletSettings) -> None:
     hardware = machine.hardware()
     async with contextlib.AsyncExitStack() as stack:
         tasks = []
-        for target, driver, home in [drivers async for drivers in _drivers(settings, clock, failpoints, stack)]:
+        for target, driver, home in [
+            drivers async for drivers in _drivers(settings, clock, failpoints, stack, descriptors)
+        ]:
             if papers is not None:
                 hosted.take(papers, home)
             worker = Worker(target, driver, home, clock=clock, failpoints=failpoints, machine=machine)
@@ -104,49 +108,67 @@ def _resize(stream: Stream, capacity: Capacity) -> None:
 
 
 async def _drivers(
-    settings: JobletSettings, clock: SystemClock, failpoints: Failpoints, stack: contextlib.AsyncExitStack
+    settings: JobletSettings,
+    clock: Clock,
+    failpoints: Failpoints,
+    stack: contextlib.AsyncExitStack,
+    descriptors: int,
 ) -> AsyncIterator[tuple[str, Driver, Home]]:
     if settings.driver == "kubernetes":
         # A heavy client, which the other drivers do without.
         from controlplane.joblet.drivers.kubernetes.building import build
 
-        folder, records = _folder(settings, clock, stack)
+        folder, records = _folder(settings, stack)
         yield settings.target, await build(settings, folder, records, clock, failpoints, stack), folder
         return
     if settings.driver == "process":
-        folder, records = _folder(settings, clock, stack)
+        folder, records = _folder(settings, stack)
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        process = ProcessDriver(folder, records, inherited, clock=clock, nice=settings.nice)
+        process = ProcessDriver(
+            folder,
+            records,
+            inherited,
+            clock=clock,
+            nice=settings.nice,
+            output_limit=int(settings.output_limit),
+            descriptors=descriptors,
+        )
         stack.callback(process.close)
         process.adopt()
         yield settings.target, process, folder
         return
-    shared, secret, mark = _simulated_folder(settings, clock, stack)
+    shared, secret, mark = _simulated_folder(settings, stack)
     for number, target in enumerate(settings.targets()):
         home = Home(hashlib.sha256(f"{secret} {target}".encode()).hexdigest(), mark)
         chances = Chances(duration=settings.duration, failure_rate=settings.failure_rate, seed=settings.seed + number)
         yield target, SimulatedDriver(chances, home, clock=clock, records=shared), home
 
 
-def _folder(settings: JobletSettings, clock: SystemClock, stack: contextlib.AsyncExitStack) -> tuple[Folder, Records]:
+def _folder(settings: JobletSettings, stack: contextlib.AsyncExitStack) -> tuple[Folder, Records]:
     folder = Folder(Path(settings.data_dir).absolute(), read_boot())
     stack.callback(folder.close)
-    records = Records(folder.path, boot=folder.boot, clock=clock)
+    return folder, _records(folder.path, folder.boot, stack)
+
+
+def _records(path: Path, boot: str, stack: contextlib.AsyncExitStack) -> Records:
+    """On the clock that shims put on theirs; kept small while the joblet runs."""
+    clock = SystemClock()
+    records = Records(path, boot=boot, clock=clock)
     stack.callback(records.close)
-    return folder, records
+    trimming = asyncio.get_running_loop().create_task(keep_small(path, records, clock))
+    stack.callback(trimming.cancel)
+    return records
 
 
 def _simulated_folder(
-    settings: JobletSettings, clock: SystemClock, stack: contextlib.AsyncExitStack
+    settings: JobletSettings, stack: contextlib.AsyncExitStack
 ) -> tuple[Records | None, str, HighMark]:
     if not settings.data_dir:
         return None, chance(16).hex(), HighMark()
     path = Path(settings.data_dir).absolute()
     path.mkdir(parents=True, exist_ok=True)
     stack.callback(os.close, take_lock(path))
-    records = Records(path, boot=read_boot(), clock=clock)
-    stack.callback(records.close)
-    return records, read_secret(path), HighMark(path / "attempts")
+    return _records(path, read_boot(), stack), read_secret(path), HighMark(path / "attempts")
 
 
 def _hello(settings: JobletSettings, target: str, instance: str, home: Home) -> joblets_pb2.Hello:

@@ -12,6 +12,9 @@ from controlplane.model.errors import Invalid
 from controlplane.model.quantity import Number
 from controlplane.model.target import MOST_GRACE_SECONDS, SECURITY
 
+# How much of each output of an attempt is kept, in bytes.
+OUTPUT_LIMIT = 64 << 20
+LEAST_OUTPUT_LIMIT = 1 << 20
 DRIVERS = ("process", "simulated", "kubernetes")
 MOST_NICE = 19
 # A create may reach the API as late as its time-out and act as long again; names stay taken well beyond that.
@@ -67,7 +70,8 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     `region` and `labels` are what a target gets that the joblet creates. A `resizable` one has no capacity of its own:
     its size is what its joblet reports, which may be another after a restart. A `hosted` one is started by a replica,
     which tells it who it is, and ends with it; it creates no target. `nice` is how far the commands of a process target
-    step back behind all else on their machine.
+    step back behind all else on their machine; of each of their outputs the last `output_limit` bytes are kept, all of
+    them when it is 0.
     """
 
     target: str
@@ -86,6 +90,7 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     cluster: ClusterSettings = ClusterSettings()
     hosted: bool = False
     nice: int = 0
+    output_limit: Number = OUTPUT_LIMIT
     failpoints: str = ""
 
     def __post_init__(self) -> None:
@@ -121,6 +126,10 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise Invalid("nice", f"must be 0 to {MOST_NICE}, not {self.nice}")
         if self.driver != "process" and self.nice:
             raise Invalid("nice", f"is for commands of the process driver, not for {self.driver}")
+        if self.output_limit and not LEAST_OUTPUT_LIMIT <= self.output_limit <= 2**50:
+            raise Invalid("output_limit", f"must be 0, or 1Mi to 1Pi, not {self.output_limit}")
+        if self.driver != "process" and self.output_limit != OUTPUT_LIMIT:
+            raise Invalid("output_limit", f"is for commands of the process driver, not for {self.driver}")
         if self.driver != "kubernetes" and self.cluster != ClusterSettings():
             raise Invalid("kubeconfig", f"and all about a cluster is for the kubernetes driver, not for {self.driver}")
 

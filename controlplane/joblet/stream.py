@@ -186,7 +186,7 @@ class Stream:
                 if not isinstance(batch, joblets_pb2.ReplicaBatch):
                     return  # the end of the stream
                 for message in batch.messages:
-                    self._handle(message, talk)
+                    self._handle_safely(message, talk)
                 if talk.welcome is not None:
                     patience.reschedule(asyncio.get_running_loop().time() + talk.silence_seconds)
 
@@ -204,6 +204,14 @@ class Stream:
             log.info("a replica is gone", target=self._hello.target, endpoint=endpoint, reason=str(reason))
 
     # What the replica says
+
+    def _handle_safely(self, message: joblets_pb2.ReplicaMessage, talk: Talk) -> None:
+        """Trouble of this machine ends the connection, not the joblet: the next one begins with all that is desired."""
+        try:
+            self._handle(message, talk)
+        except OSError as error:
+            log.warning("a message cannot be acted on", target=self._hello.target, error=str(error))
+            talk.close()
 
     def _handle(self, message: joblets_pb2.ReplicaMessage, talk: Talk) -> None:
         kind = message.WhichOneof("message")

@@ -30,6 +30,7 @@ Send = Callable[[bytes, int], None]
 
 AGAIN_SECONDS = 0.1
 MOST_AGAIN_SECONDS = 5.0
+TROUBLE_SECONDS = 1.0
 log = structlog.get_logger()
 
 
@@ -187,7 +188,7 @@ class Worker:
         if self._quiet is not None:
             self._quiet.set()
         if identity not in self._entries and self._listed is None and self._send is not None:
-            self._driver.drop(identity)  # it showed up after the list, and nobody desires it
+            self._drop_at_driver(identity)  # it showed up after the list, and nobody desires it
         self._touch(identity)
         self._touch_waiting()
         self._tell_leftovers()
@@ -201,10 +202,19 @@ class Worker:
             self._hurry()
 
     def _touch(self, identity: str) -> None:
+        """Trouble with one fulfilment, such as a full disk, is its own: it is looked at again, and the rest goes on."""
+        try:
+            self._act(identity)
+        except OSError as error:
+            log.warning("a fulfilment is looked at again later", fulfilment=identity, error=str(error))
+            asyncio.get_running_loop().call_later(TROUBLE_SECONDS, self._touch, identity)
+
+    def _act(self, identity: str) -> None:
         entry = self._entries.get(identity)
         if entry is None or self._listed is not None or self._send is None:
             return
         fulfilment, chain = entry.fulfilment, entry.chain
+        self._driver.recall(fulfilment)
         if self._in_doubt(fulfilment, chain):
             return
         decision = self._decide(fulfilment, chain)
@@ -268,7 +278,16 @@ class Worker:
         if entry is not None and (last := entry.chain.outstanding or entry.chain.stored) is not None:
             self._work.ended(last)
         self._waiting.discard(identity)
-        self._driver.drop(identity)
+        self._drop_at_driver(identity)
+
+    def _drop_at_driver(self, identity: str) -> None:
+        if identity in self._entries:
+            return  # it is desired again
+        try:
+            self._driver.drop(identity)
+        except OSError as error:
+            log.warning("a fulfilment is dropped later", fulfilment=identity, error=str(error))
+            asyncio.get_running_loop().call_later(TROUBLE_SECONDS, self._drop_at_driver, identity)
 
 
 def _observed(raw: bytes) -> Observed | None:

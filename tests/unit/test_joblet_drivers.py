@@ -43,6 +43,8 @@ class Scripted:
     def fulfilments(self) -> Collection[str]:
         return ()
 
+    def recall(self, fulfilment: Fulfilment) -> None: ...
+
     def seen(self, fulfilment: str) -> Mapping[TaskRef, ObservedTask]:
         return {ref: observed_task(ref, "Running") for ref in REFS}
 

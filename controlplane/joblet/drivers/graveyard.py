@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import contextlib
+import os
 import shutil
-from collections import deque
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from controlplane.aio.clock import Clock
@@ -19,18 +21,44 @@ class Graveyard:
     def __init__(self, clock: Clock, seconds: float = TOMBSTONE_SECONDS) -> None:
         self._clock = clock
         self._seconds = seconds
-        self._graves: deque[tuple[float, Path]] = deque()
+        # By folder, in the order in which they are due.
+        self._graves: dict[Path, float] = {}
 
     def add(self, path: Path) -> None:
         if not self._graves:
             asyncio.get_running_loop().call_later(self._seconds, self._sweep)
-        self._graves.append((self._clock.monotonic() + self._seconds, path))
+        self._graves.setdefault(path, self._clock.monotonic() + self._seconds)
+
+    def remove(self, path: Path) -> None:
+        """It is asked about again: it stays, until it is added anew."""
+        self._graves.pop(path, None)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         now = self._clock.monotonic()
-        while self._graves and self._graves[0][0] <= now:
-            _, path = self._graves.popleft()
-            loop.run_in_executor(None, functools.partial(shutil.rmtree, path, ignore_errors=True))
-        if self._graves:
-            loop.call_later(self._graves[0][0] - now, self._sweep)
+        while self._graves:
+            path, due = next(iter(self._graves.items()))
+            if due > now:
+                loop.call_later(due - now, self._sweep)
+                return
+            del self._graves[path]
+            loop.run_in_executor(None, remove_tree, path)
+
+
+def remove_tree(path: Path) -> None:
+    """Whatever a command left there: a link is not followed, a folder without rights is given them."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            shutil.rmtree(path, onerror=_open_up)
+        else:
+            os.unlink(path)
+
+
+def _open_up(again: Callable[[str], object], path: str, _error: object) -> None:
+    with contextlib.suppress(OSError):
+        os.chmod(os.path.dirname(path), 0o700)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.chmod(path, 0o700)
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            again(path)

@@ -7,6 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+from controlplane.joblet.task_files import is_exhausted
+
 _PROC = Path("/proc")
 
 
@@ -14,18 +16,28 @@ def start_ticks(pid: int) -> int:
     """When the process started, in the kernel's own count; 0 when it is gone."""
     try:
         stat = (_PROC / str(pid) / "stat").read_bytes()
-    except OSError:
+    except OSError as error:
+        _raise_when_exhausted(error)
         return 0
     return int(stat.rpartition(b")")[2].split()[19])
 
 
 def open_process(pid: int, ticks: int) -> int | None:
-    """A descriptor of the very process that started then; None when it is gone, whoever has its number now."""
+    """A descriptor of the very process that started then; None when it is gone, whoever has its number now.
+
+    Raises OSError when this process lacks what it takes to find out.
+    """
     try:
         pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
+    except OSError as error:
+        _raise_when_exhausted(error)
         return None
-    if start_ticks(pid) != ticks:
+    try:
+        same = start_ticks(pid) == ticks
+    except OSError:
+        os.close(pidfd)
+        raise
+    if not same:
         os.close(pidfd)
         return None
     return pidfd
@@ -47,5 +59,12 @@ def _carries(path: str, mark: bytes) -> bool:
     try:
         with open(f"{path}/environ", "rb") as file:
             return mark in file.read().split(b"\0")
-    except OSError:
+    except OSError as error:
+        _raise_when_exhausted(error)
         return False
+
+
+def _raise_when_exhausted(error: OSError) -> None:
+    """What cannot be seen for want of descriptors may well be there."""
+    if is_exhausted(error.errno):
+        raise error

@@ -9,52 +9,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
-from collections.abc import Collection, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 import structlog
 
 from controlplane.aio.clock import Clock
+from controlplane.joblet import task_files
 from controlplane.joblet.driver import Notice
 from controlplane.joblet.drivers import leftovers
+from controlplane.joblet.drivers.attempt import TROUBLE_SECONDS, Attempt, patience_seconds
+from controlplane.joblet.drivers.burials import Burials
 from controlplane.joblet.drivers.graveyard import TOMBSTONE_SECONDS, Graveyard
+from controlplane.joblet.drivers.progress_reader import ProgressReader
 from controlplane.joblet.drivers.run_log import RunLog
-from controlplane.joblet.drivers.rundir import End, RunDir, Spec, Stop
+from controlplane.joblet.drivers.rundir import End, RunDir, Stop, folder_name
 from controlplane.joblet.drivers.spawner import Spawner
-from controlplane.joblet.environment import environment_of, expand
+from controlplane.joblet.drivers.starter import Starter
 from controlplane.joblet.home import Folder
 from controlplane.joblet.log_source import LogQuery, LogSource
-from controlplane.joblet.reconcile import ALIVE, lost, observed_task
-from controlplane.joblet.records import Records, Subject, inside, subject_of
+from controlplane.joblet.reconcile import lost, observed_task
+from controlplane.joblet.records import Records, subject_of
+from controlplane.joblet.settings import OUTPUT_LIMIT
 from controlplane.model import times
 from controlplane.model.errors import NotFound
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
 
-PROGRESS_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.02
 log = structlog.get_logger()
-
-
-class Attempt:
-    """`pidfd` is the shim's; -1 when none is watched."""
-
-    def __init__(self, run: RunDir, subject: Subject, observed: ObservedTask) -> None:
-        self.run = run
-        self.subject = subject
-        self.observed = observed
-        self.pidfd = -1
-        self.stopping: Stop | None = None
-
-    @property
-    def ref(self) -> TaskRef:
-        return TaskRef(job=self.subject.job, index=self.subject.index, attempt=self.subject.attempt)
-
-    @property
-    def alive(self) -> bool:
-        return self.observed.phase in ALIVE
 
 
 class ProcessDriver:
@@ -63,22 +48,32 @@ class ProcessDriver:
     capacity = None
 
     def __init__(
-        self, home: Folder, records: Records, environment: Mapping[str, str], *, clock: Clock, nice: int = 0
+        self,
+        home: Folder,
+        records: Records,
+        environment: Mapping[str, str],
+        *,
+        clock: Clock,
+        nice: int = 0,
+        output_limit: int = OUTPUT_LIMIT,
+        descriptors: int = 0,
     ) -> None:
+        """`descriptors`: how many a command may have, 0 for as many as this process."""
         self._home = home
-        self._nice = nice
-        self._records = records
-        self._environment = dict(environment)
         self._clock = clock
         self._notice: Notice = lambda identity: None
         self._attempts: dict[str, dict[TaskRef, Attempt]] = {}
         self._dying: set[Attempt] = set()
-        self._burials: set[asyncio.Task[None]] = set()
         self._graves = Graveyard(clock)
-        self._ticking = False
+        # Names of folders of ended attempts that were found at the start and not read since.
+        self._tombstones: set[str] = set()
+        self._burials = Burials(records, home.boot, clock=clock, told=self.tell)
+        self._progress = ProgressReader(self._all, self._advance, self._look)
         self._runs = home.path / "runs"
         self._runs.mkdir(exist_ok=True)
-        self._spawner = Spawner(home.path, self._environment, self._watch)
+        self._spawner = Spawner(home.path, environment, self._watch)
+        options = {"nice": nice, "output_limit": output_limit, "descriptors": descriptors}
+        self._starter = Starter(home, self._spawner, environment, options, self, clock=clock)
 
     # What the joblet asks
 
@@ -112,24 +107,11 @@ class ProcessDriver:
 
     def start(self, fulfilment: Fulfilment, task: TaskRef) -> None:
         subject = subject_of(fulfilment, task)
-        run = self._run_of(fulfilment.order, task)
-        environment = self._environment_of(fulfilment, task, run)
-        job = fulfilment.jobs.get(task.job)
-        spec = Spec(
-            subject=subject,
-            command=tuple(expand(job.command, environment)) if job is not None else (),
-            time_limit=job.time_limit if job is not None else None,
-        )
-        attempt = Attempt(run, subject, observed_task(task, "Starting"))
+        give_up_at = self._clock.monotonic() + patience_seconds(task.attempt)
+        attempt = Attempt(self._run_of(fulfilment.order, task), subject, observed_task(task, "Starting"), give_up_at)
         self._attempts.setdefault(fulfilment.id, {})[task] = attempt
-        try:
-            run.prepare(spec)
-            run.place_files(job.files.values() if job is not None else ())
-            self._spawn(attempt, spec, environment)
-        except FileExistsError:
-            self._find(attempt)
-        except OSError as error:
-            attempt.observed = observed_task(task, "Failed", reason="StartError", message=str(error))
+        self._starter.begin(attempt, fulfilment)
+        self._progress.watch()
 
     def stop(self, fulfilment: str, task: TaskRef, reason: str) -> None:
         attempt = self._attempts[fulfilment][task]
@@ -150,39 +132,64 @@ class ProcessDriver:
 
     def logs(self, query: LogQuery) -> LogSource:
         run = self._run_of(query.order, query.task)
-        if not run.path.is_dir():
+        if not task_files.holds(run.path):
             kept = f"{TOMBSTONE_SECONDS / 60:g} minutes"
             raise NotFound(f"nothing is kept of it any more: output is kept for {kept} after the end")
         return RunLog(run, query)
 
     def _run_of(self, order: str, task: TaskRef) -> RunDir:
-        return RunDir(self._runs / f"{order}.{task.job}.{task.index}.{task.attempt}")
+        return RunDir(self._runs / folder_name(order, task))
 
-    # Starting and adopting
+    # Adopting
 
     def adopt(self) -> None:
-        """Finds what earlier lives of this joblet started. Needs the running loop."""
+        """Finds what earlier lives of this joblet started and what may still live. Needs the running loop.
+
+        Of what has ended there may be tens of thousands, which nobody desires: they are tombstones until `recall`.
+        """
         try:
             self._spawner.open()
         except OSError as error:
             log.warning("no shim can be started", error=str(error))
-        for path in sorted(self._runs.iterdir()):
-            run = RunDir(path)
-            spec = run.spec()
-            if spec is None:
-                continue  # nothing was spawned; if it is still desired, its start will find the folder
-            ref = TaskRef(job=spec.subject.job, index=spec.subject.index, attempt=spec.subject.attempt)
-            attempt = Attempt(run, spec.subject, observed_task(ref, "Starting"))
-            self._attempts.setdefault(spec.subject.fulfilment, {})[ref] = attempt
-            self._find(attempt)
+        for name in sorted(os.listdir(self._runs)):
+            run = RunDir(self._runs / name)
+            if task_files.holds(run.path, "end.json"):
+                self._graves.add(run.path)
+                self._tombstones.add(name)
+            else:
+                self._adopt(run)
+
+    def recall(self, fulfilment: Fulfilment) -> None:
+        if not self._tombstones:
+            return
+        for task in fulfilment.tasks:
+            name = folder_name(fulfilment.order, task)
+            if name in self._tombstones:
+                self._adopt(RunDir(self._runs / name))
+                self._tombstones.discard(name)
+
+    def _adopt(self, run: RunDir) -> None:
+        """A folder without a spec is one in which nothing was begun."""
+        spec = run.spec()
+        if spec is None:
+            self._graves.add(run.path)
+            return
+        self._graves.remove(run.path)
+        attempt = Attempt(run, spec.subject, observed_task(spec.subject.ref, "Starting"))
+        self._attempts.setdefault(spec.subject.fulfilment, {})[attempt.ref] = attempt
+        self._find(attempt)
 
     def close(self) -> None:
         """Stops watching. The commands go on."""
-        for attempt in [*self._dying, *(a for attempts in self._attempts.values() for a in attempts.values())]:
+        for attempt in self._all():
             self._unwatch(attempt)
-        for burial in self._burials:
-            burial.cancel()
+            attempt.cancel_timer()
+        self._burials.close()
+        self._progress.close()
         self._spawner.close()
+
+    def _all(self) -> list[Attempt]:
+        return [*self._dying, *(a for attempts in self._attempts.values() for a in attempts.values())]
 
     def _watch(self, descriptor: int, watched: bool) -> None:
         loop = asyncio.get_running_loop()
@@ -191,46 +198,52 @@ class ProcessDriver:
         else:
             loop.remove_reader(descriptor)
 
-    def _environment_of(self, fulfilment: Fulfilment, task: TaskRef, run: RunDir) -> dict[str, str]:
-        """A file that is mounted elsewhere is in the attempt's folder here, and variables that hold its path say so."""
-        job = fulfilment.jobs.get(task.job)
-        files = {path: str(run.file(number)) for number, path in enumerate(job.files if job is not None else ())}
-        return {
-            **{name: files.get(value, value) for name, value in environment_of(fulfilment, task).items()},
-            "CONTROLPLANE_PROGRESS": str(run.progress),
-            "CONTROLPLANE_ARTEFACTS": str(run.artefacts),
-        }
+    # Once it was begun, or was not
 
-    def _spawn(self, attempt: Attempt, spec: Spec, environment: dict[str, str]) -> None:
-        if not spec.command:
-            attempt.run.write_end(End(how="not_started", finished=self._now()))
-            self._ended(attempt)
-            return
-        told = {
-            "command": list(spec.command),
-            "environment": {**self._environment, **environment},
-            "record": inside(attempt.subject),
-            "time_limit": spec.time_limit,
-            "holder": bool(attempt.subject.holds),
-            "nice": self._nice,
-            "boot": self._home.boot,
-            "until": self._home.until,
-        }
-        heard = self._spawner.spawn(attempt.run.path, told, partial(self._shim_born, attempt))
-        asyncio.get_running_loop().add_reader(heard, self._shim_spoke, attempt, heard)
+    def begun_before(self, attempt: Attempt) -> None:
+        self._find_or_later(attempt)
 
-    def _shim_born(self, attempt: Attempt, pidfd: int | None) -> None:
-        if pidfd is not None:
-            attempt.pidfd = pidfd
-            asyncio.get_running_loop().add_reader(pidfd, self._shim_exited, attempt)
-            if attempt.stopping is not None:
-                self._ask_to_stop(attempt, attempt.stopping)
-            return
-        self._find(attempt)
-        if attempt.alive:
-            self._notice(attempt.subject.fulfilment)
+    def ended_at_once(self, attempt: Attempt) -> None:
+        self._ended(attempt)
+
+    def shim_born(self, attempt: Attempt, pidfd: int | None) -> None:
+        if pidfd is None:
+            self._look(attempt)
         else:
-            self._after_end(attempt)
+            self._follow(attempt, pidfd)
+
+    def shim_spoke(self, attempt: Attempt) -> None:
+        try:
+            self._running(attempt)
+        except OSError:
+            attempt.observed = observed_task(attempt.ref, "Running")
+        self._notice(attempt.subject.fulfilment)
+
+    def tell(self, attempt: Attempt) -> None:
+        """Also of one that was dropped: who waits for its death hears of it."""
+        if not attempt.alive and attempt in self._dying:
+            self._dying.discard(attempt)
+            self._graves.add(attempt.run.path)
+        self._notice(attempt.subject.fulfilment)
+
+    # Looking at what was begun
+
+    def _look(self, attempt: Attempt) -> None:
+        self._find_or_later(attempt)
+        self.tell(attempt)
+
+    def _find_or_later(self, attempt: Attempt) -> None:
+        """Whatever keeps it from being looked at now, it is looked at again."""
+        attempt.timer = None
+        try:
+            self._find(attempt)
+        except OSError as error:
+            log.warning("an attempt is looked at again later", run=attempt.run.path.name, error=str(error))
+            self._look_later(attempt, TROUBLE_SECONDS)
+
+    def _look_later(self, attempt: Attempt, seconds: float = LOOK_AGAIN_SECONDS) -> None:
+        attempt.cancel_timer()
+        attempt.timer = asyncio.get_running_loop().call_later(seconds, self._look, attempt)
 
     def _find(self, attempt: Attempt) -> None:
         """Learns from the folder alone what became of an attempt that was begun before."""
@@ -239,67 +252,72 @@ class ProcessDriver:
             attempt.observed = lost(attempt.ref, f"it was begun before for fulfilment {spec.subject.fulfilment}")
         elif attempt.run.end() is not None:
             self._ended(attempt)
-        elif (lock := attempt.run.try_lock()) is not None:
+        else:
+            self._find_shim(attempt)
+
+    def _find_shim(self, attempt: Attempt) -> None:
+        try:
+            lock = attempt.run.try_lock()
+        except OSError as error:
+            if task_files.is_exhausted(error.errno):
+                raise
+            # The command took away what its shim locked: only the shim's process can tell.
+            self._find_alive(attempt, otherwise=self._burials.bury)
+            return
+        if lock is not None:
             self._find_dead(attempt, lock)
         else:
-            self._find_alive(attempt)
+            self._find_alive(attempt, otherwise=self._look_later)
 
     def _find_dead(self, attempt: Attempt, lock: int) -> None:
         evidence = attempt.run.shim()
         try:
-            if attempt.run.end() is None and evidence is None:
-                attempt.run.abandon()
-                message = "it was about to be started when its joblet or what starts its shims died"
-                attempt.run.write_end(End(how="lost", finished=self._now(), message=message))
+            if attempt.run.end() is None and evidence is None and attempt.observed.phase == "Starting":
+                self._never_began(attempt)
+                return
         finally:
             os.close(lock)
         if attempt.run.end() is not None:
             self._ended(attempt)
         else:
-            self._running(attempt)
-            self._bury(attempt)
+            self._burials.bury(attempt)
 
-    def _find_alive(self, attempt: Attempt) -> None:
+    def _never_began(self, attempt: Attempt) -> None:
+        """Only while holding the lock. A shim that was made, and is gone, could not even write that it began."""
+        finished = times.show(self._clock.wall())
+        if attempt.born:
+            end = End(how="not_started", code=errno.ENOSPC, finished=finished)
+            with contextlib.suppress(OSError):
+                attempt.run.write_end(end)
+        else:
+            attempt.run.abandon()
+            message = "it was about to be started when its joblet or what starts its shims died"
+            end = End(how="lost", finished=finished, message=message)
+            attempt.run.write_end(end)
+        attempt.observed = attempt.run.observe_end(attempt.ref, end, attempt.stopping)
+
+    def _find_alive(self, attempt: Attempt, *, otherwise: Callable[[Attempt], None]) -> None:
+        """A shim that holds its lock and shows no process is at its very beginning or its very end."""
         evidence = attempt.run.shim()
-        if evidence is None:
-            self._look_again_later(attempt)
-            return
-        self._running(attempt)
-        pidfd = leftovers.open_process(evidence.pid, evidence.ticks)
+        pidfd = leftovers.open_process(evidence.pid, evidence.ticks) if evidence is not None else None
+        if evidence is not None:
+            self._running(attempt)
         if pidfd is None:
-            self._look_again_later(attempt)
-            return
+            otherwise(attempt)
+        else:
+            self._follow(attempt, pidfd)
+
+    def _follow(self, attempt: Attempt, pidfd: int) -> None:
         attempt.pidfd = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._shim_exited, attempt)
         if attempt.stopping is not None:
             self._ask_to_stop(attempt, attempt.stopping)
 
-    def _look_again_later(self, attempt: Attempt) -> None:
-        """A shim that holds its lock is at its very beginning or its very end."""
-        asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look_again, attempt)
-
-    def _look_again(self, attempt: Attempt) -> None:
-        self._find(attempt)
-        self._notice(attempt.subject.fulfilment)
-
     # What the shims tell
-
-    def _shim_spoke(self, attempt: Attempt, heard: int) -> None:
-        try:
-            said = os.read(heard, 64)
-        except BlockingIOError:
-            return
-        asyncio.get_running_loop().remove_reader(heard)
-        os.close(heard)
-        if said and attempt.alive:
-            self._running(attempt)
-            self._notice(attempt.subject.fulfilment)
 
     def _shim_exited(self, attempt: Attempt) -> None:
         self._unwatch(attempt)
-        self._find(attempt)
-        if not attempt.alive:
-            self._after_end(attempt)
+        self._look(attempt)
 
     def _running(self, attempt: Attempt) -> None:
         evidence = attempt.run.shim()
@@ -308,18 +326,12 @@ class ProcessDriver:
             started=evidence.started if evidence is not None else "",
             percent=attempt.run.percent(),
         )
-        self._tick_later()
+        self._progress.watch()
 
     def _ended(self, attempt: Attempt) -> None:
         end = attempt.run.end()
         if end is not None:
-            attempt.observed = attempt.run.observe_end(attempt.ref, end)
-
-    def _after_end(self, attempt: Attempt) -> None:
-        if attempt in self._dying:
-            self._dying.discard(attempt)
-            self._graves.add(attempt.run.path)
-        self._notice(attempt.subject.fulfilment)
+            attempt.observed = attempt.run.observe_end(attempt.ref, end, attempt.stopping)
 
     def _unwatch(self, attempt: Attempt) -> None:
         if attempt.pidfd >= 0:
@@ -328,54 +340,35 @@ class ProcessDriver:
             attempt.pidfd = -1
 
     def _ask_to_stop(self, attempt: Attempt, stop: Stop) -> None:
+        """Again, until it works or the attempt has ended. One that was not spawned yet has ended now."""
         attempt.stopping = stop
-        if attempt.pidfd < 0:
+        if not attempt.alive or attempt.buried or attempt.awaited:
             return
-        attempt.run.write_stop(stop)
+        if attempt.waits_for_room:
+            attempt.cancel_timer()
+            attempt.waits_for_room = False
+            attempt.observed = observed_task(attempt.ref, "Cancelled", reason=stop.reason)
+            asyncio.get_running_loop().call_soon(self.tell, attempt)
+            return
+        try:
+            attempt.run.write_stop(stop)
+        except OSError as error:
+            log.warning("the wish to stop cannot be written", run=attempt.run.path.name, error=str(error))
+            asyncio.get_running_loop().call_later(TROUBLE_SECONDS, self._ask_to_stop, attempt, stop)
+        self._terminate(attempt)
+
+    def _terminate(self, attempt: Attempt) -> None:
+        """Without a descriptor of the shim it is looked for, and asked once it is found."""
+        if attempt.pidfd < 0:
+            if attempt.timer is None:
+                self._look_later(attempt)
+            return
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(attempt.pidfd, signal.SIGTERM)
 
-    # A shim that was killed
-
-    def _bury(self, attempt: Attempt) -> None:
-        """The shim died without a word: what is left of the command is killed, then it is called lost."""
-        task = asyncio.get_running_loop().create_task(self._kill_leftovers(attempt))
-        self._burials.add(task)
-        task.add_done_callback(self._burials.discard)
-
-    async def _kill_leftovers(self, attempt: Attempt) -> None:
-        evidence = attempt.run.shim()
-        if evidence is not None and evidence.boot == self._home.boot:
-            mark = f"CONTROLPLANE_PROGRESS={attempt.run.progress}"
-            while leftovers.kill_marked(mark):
-                await self._clock.sleep(LOOK_AGAIN_SECONDS)
-            self._records.append("ended", attempt.subject, pid=evidence.pid)
-        message = "its shim was killed" if evidence and evidence.boot == self._home.boot else "the machine restarted"
-        started = evidence.started if evidence is not None else ""
-        attempt.run.write_end(End(how="lost", started=started, finished=self._now(), message=message))
-        self._ended(attempt)
-        self._after_end(attempt)
-
     # Progress
 
-    def _tick_later(self) -> None:
-        if not self._ticking:
-            self._ticking = True
-            asyncio.get_running_loop().call_later(PROGRESS_SECONDS, self._tick)
-
-    def _tick(self) -> None:
-        """One timer for all, and none while nothing runs."""
-        self._ticking = False
-        running = [
-            a for attempts in self._attempts.values() for a in attempts.values() if a.observed.phase == "Running"
-        ]
-        for attempt in running:
-            percent = attempt.run.percent()
-            if percent != attempt.observed.percent:
-                attempt.observed = msgspec.structs.replace(attempt.observed, percent=percent)
-                self._notice(attempt.subject.fulfilment)
-        if running:
-            self._tick_later()
-
-    def _now(self) -> str:
-        return times.show(self._clock.wall())
+    def _advance(self, attempt: Attempt, percent: int | None) -> None:
+        if attempt.observed.phase == "Running" and percent != attempt.observed.percent:
+            attempt.observed = msgspec.structs.replace(attempt.observed, percent=percent)
+            self._notice(attempt.subject.fulfilment)

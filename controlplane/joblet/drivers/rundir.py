@@ -2,12 +2,14 @@
 
 spec.json   who and what, written by the joblet before the shim is spawned. The shim holds a lock on it while it lives:
             who finds that free knows that no shim lives
-shim.json   the shim's own evidence that it began
+shim.json   the shim's own evidence that it began; also of the end, where the disk had no room for end.json
 abandoned   no shim may begin here any more
 stop.json   the joblet's wish to stop, and why
 end.json    how it ended, written when nothing of the command is left
 files/      resources that are mounted elsewhere as files
 stdout, stderr, progress, artefacts, work/   the command's
+
+The command may change all of it: every file is opened by `task_files`, and what it says is checked.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
+from controlplane.joblet import task_files
 from controlplane.joblet.home import replace
 from controlplane.joblet.reconcile import observed_task
 from controlplane.joblet.records import Subject
@@ -31,7 +35,13 @@ MAX_ARTEFACTS = 100
 MAX_URL = 2048
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _TAIL_BYTES = 4096
+# No fulfilment, and so no command, is larger than what etcd takes.
+_MOST_BYTES = 8 << 20
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+# Why an attempt ends that could not begin for want of disk, descriptors or processes: the defaults try it again.
+EXHAUSTED = "Evicted"
 T = TypeVar("T")
+_Word = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,26 +50,27 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: float | None = None
 
 
+class End(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`how`: exited, timed_out, stopped, lost, not_started; `code` is then the exit code or the error number."""
+
+    how: _Word
+    code: Annotated[int, msgspec.Meta(ge=0, lt=2**16)] = 0
+    started: _Word = ""
+    finished: _Word = ""
+    message: _Word = ""
+
+
 class ShimEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    pid: int
-    ticks: int
-    boot: str
-    started: str
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    ticks: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+    boot: _Word
+    started: _Word
+    end: End | None = None
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     at_once: bool = False
-
-
-class End(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`how`: exited, timed_out, stopped, lost, not_started; `code` is then the exit code or the error number."""
-
-    how: str
-    code: int = 0
-    started: str = ""
-    finished: str = ""
-    message: str = ""
 
 
 class RunDir:
@@ -77,8 +88,12 @@ class RunDir:
     def prepare(self, spec: Spec) -> None:
         """After this a shim may be spawned. Raises FileExistsError when the attempt was begun before."""
         self.path.mkdir(parents=True)
-        (self.path / "work").mkdir()
-        self._write("spec.json", spec)
+        try:
+            (self.path / "work").mkdir()
+            replace(self.path / "spec.json", msgspec.json.encode(spec).decode() + "\n")
+        except OSError:
+            self.discard()
+            raise
 
     def place_files(self, contents: Iterable[str]) -> None:
         """After `prepare`: what only the command's user may read, in the order of `file`."""
@@ -88,17 +103,28 @@ class RunDir:
             path.write_text(text, encoding="utf-8")
             path.chmod(0o400)
 
+    def discard(self) -> None:
+        """Only of what was prepared and never spawned: the attempt may be begun once more."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def file(self, number: int) -> Path:
         return self.path / "files" / str(number)
 
     def spec(self) -> Spec | None:
-        return self._read("spec.json", Spec)
+        """None also when it is not the spec of this folder's own attempt, whoever put it there."""
+        spec = self._read("spec.json", Spec)
+        if spec is None or folder_name(spec.subject.order, spec.subject.ref) != self.path.name:
+            return None
+        return spec
 
     def shim(self) -> ShimEvidence | None:
         return self._read("shim.json", ShimEvidence)
 
     def end(self) -> End | None:
-        return self._read("end.json", End)
+        end = self._read("end.json", End)
+        if end is None and (evidence := self.shim()) is not None:
+            return evidence.end
+        return end
 
     def write_stop(self, stop: Stop) -> None:
         self._write("stop.json", stop)
@@ -108,13 +134,22 @@ class RunDir:
 
     def abandon(self) -> None:
         """Only while holding the lock: a shim that begins later finds the mark and does nothing."""
-        (self.path / "abandoned").touch()
+        task_files.put(self.path, "abandoned", b"")
 
     def try_lock(self) -> int | None:
-        """A descriptor that holds the lock, or None while a shim holds it. Older versions had a file `lock` for it."""
-        older = self.path / "lock"
-        file = older if older.exists() else self.path / "spec.json"
-        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """A descriptor that holds the lock, or None while a shim holds it. Older versions had a file `lock` for it.
+
+        Raises OSError when there is nothing to lock: the command took it away.
+        """
+        if task_files.holds(self.path, "lock"):
+            older = self._try_lock("lock")
+            if older is None:
+                return None
+            os.close(older)
+        return self._try_lock("spec.json")
+
+    def _try_lock(self, name: str) -> int | None:
+        lock = task_files.open_within(self.path, name, _LOCK)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -123,26 +158,22 @@ class RunDir:
         return lock
 
     def percent(self) -> int | None:
-        lines = _tail(self.progress).split()
-        if not lines:
+        words = task_files.read_tail(self.path, "progress", _TAIL_BYTES).decode(errors="replace").split()
+        if not words:
             return None
         try:
-            return min(100, max(0, int(float(lines[-1]))))
+            return min(100, max(0, int(float(words[-1]))))
         except (ValueError, OverflowError):
             return None
 
     def urls(self) -> tuple[str, ...]:
-        try:
-            with open(self.artefacts, encoding="utf-8", errors="replace") as file:
-                lines = file.read(MAX_ARTEFACTS * (MAX_URL + 1)).splitlines()
-        except FileNotFoundError:
-            return ()
-        found = [line.strip() for line in lines]
-        return tuple(url for url in found if len(url) <= MAX_URL and _URL.fullmatch(url))[:MAX_ARTEFACTS]
+        content = task_files.read_head(self.path, "artefacts", MAX_ARTEFACTS * (MAX_URL + 1)) or b""
+        lines = [line.strip() for line in content.decode(errors="replace").splitlines()]
+        return tuple(url for url in lines if len(url) <= MAX_URL and _URL.fullmatch(url))[:MAX_ARTEFACTS]
 
-    def observe_end(self, ref: TaskRef, end: End) -> ObservedTask:
-        """The end in the words of a report."""
-        phase, reason, message = self._verdict(end)
+    def observe_end(self, ref: TaskRef, end: End, stop: Stop | None = None) -> ObservedTask:
+        """The end in the words of a report; `stop` is what was asked for, where the joblet still remembers."""
+        phase, reason, message = self._verdict(end, stop)
         return msgspec.structs.replace(
             observed_task(ref, phase, reason=reason, message=end.message or message),
             exit_code=end.code if end.how == "exited" else None,
@@ -152,42 +183,44 @@ class RunDir:
             finished=end.finished,
         )
 
-    def _verdict(self, end: End) -> tuple[str, str, str]:
+    def _verdict(self, end: End, stop: Stop | None) -> tuple[str, str, str]:
         spec = self.spec()
         if end.how == "exited":
-            message = "" if end.code == 0 else self._last_words()
-            return ("Succeeded", "", "") if end.code == 0 else ("Failed", "Failed", message)
+            return ("Succeeded", "", "") if end.code == 0 else ("Failed", "Failed", self._last_words())
         if end.how == "timed_out":
             limit = spec.time_limit if spec is not None else None
             return "Failed", "TimedOut", f"the time limit of {limit:g} s passed" if limit is not None else ""
         if end.how == "not_started":
             name = spec.command[0] if spec is not None and spec.command else ""
+            if task_files.is_exhausted(end.code):
+                return "Failed", EXHAUSTED, exhausted_message(end.code)
             return "Failed", "StartError", f"{name}: {os.strerror(end.code)}" if name else "the command is empty"
         if end.how == "stopped":
-            stop = self._read("stop.json", Stop)
+            stop = stop or self._read("stop.json", Stop)
             if stop is not None:
                 return "Cancelled", stop.reason, ""
             return "Failed", "Evicted", "it was stopped from outside the control plane"
         return "Failed", "Lost", "it holds a unique resource, and its session was not confirmed in time"
 
     def _last_words(self) -> str:
-        return texts.cut(_tail(self.path / "stderr").strip(), texts.MESSAGE_CHARACTERS, keep="end")
+        text = task_files.read_tail(self.path, "stderr", _TAIL_BYTES).decode(errors="replace")
+        return texts.cut(text.strip(), texts.MESSAGE_CHARACTERS, keep="end")
 
     def _read(self, name: str, kind: type[T]) -> T | None:
-        """None when it is not there, or only half there because its writer was killed."""
+        """None when it is not there, or only half there because its writer was killed, or nonsense."""
+        content = task_files.read_head(self.path, name, _MOST_BYTES)
         try:
-            return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
-        except (FileNotFoundError, msgspec.DecodeError):
+            return msgspec.json.decode(content, type=kind) if content is not None else None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
     def _write(self, name: str, value: msgspec.Struct) -> None:
-        replace(self.path / name, msgspec.json.encode(value).decode() + "\n")
+        task_files.put(self.path, name, msgspec.json.encode(value) + b"\n")
 
 
-def _tail(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            return file.read(_TAIL_BYTES).decode(errors="replace")
-    except FileNotFoundError:
-        return ""
+def folder_name(order: str, task: TaskRef) -> str:
+    return f"{order}.{task.job}.{task.index}.{task.attempt}"
+
+
+def exhausted_message(number: int | None) -> str:
+    return f"the target has no room for it: {os.strerror(number or 0)}"

@@ -61,6 +61,9 @@ class SimulatedDriver:
     def fulfilments(self) -> Collection[str]:
         return list(self._attempts)
 
+    def recall(self, fulfilment: Fulfilment) -> None:
+        """Nothing of an earlier life is left."""
+
     def seen(self, fulfilment: str) -> Mapping[TaskRef, ObservedTask]:
         attempts = self._attempts.get(fulfilment)
         return {ref: attempt.observed for ref, attempt in attempts.items()} if attempts else {}
@@ -77,11 +80,17 @@ class SimulatedDriver:
         self._attempts.setdefault(fulfilment.id, {})[task] = attempt
         try:
             seconds, exit_code = self._fate(fulfilment, task)
+            if self._records is not None:
+                self._records.append("started", subject_of(fulfilment, task), pid=os.getpid())
         except ValueError as error:
             attempt.observed = observed_task(task, "Failed", reason="StartError", message=str(error))
             return
+        except OSError as error:
+            attempt.observed = observed_task(
+                task, "Failed", reason="Evicted", message=f"it cannot be recorded: {error}"
+            )
+            return
         self._running += 1
-        self._record("started", attempt, task)
         loop = asyncio.get_running_loop()
         if fulfilment.holds:
             end_at = self._clock.monotonic() + seconds
@@ -153,13 +162,10 @@ class SimulatedDriver:
         if attempt.timer is not None:
             attempt.timer.cancel()
         self._running -= 1
-        self._record("ended", attempt, task, end.exit_code)
-        attempt.observed = msgspec.structs.replace(end, started=attempt.observed.started, finished=self._now())
-
-    def _record(self, event: str, attempt: Attempt, task: TaskRef, exit_code: int | None = None) -> None:
         if self._records is not None:
             subject = subject_of(attempt.fulfilment, task)
-            self._records.append(event, subject, pid=os.getpid(), exit_code=exit_code)
+            self._records.append_later("ended", subject, pid=os.getpid(), exit_code=end.exit_code)
+        attempt.observed = msgspec.structs.replace(end, started=attempt.observed.started, finished=self._now())
 
     def _now(self) -> str:
         return times.show(self._clock.wall())

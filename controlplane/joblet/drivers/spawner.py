@@ -7,9 +7,11 @@ gone; the shims stay.
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
 import py_compile
+import resource
 import signal
 import socket
 import sys
@@ -19,11 +21,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SHIM = Path(__file__).with_name("shim.py")
+_PARTS = tuple(_SHIM.with_name(f"{name}.py") for name in ("shim", "shim_nursery", "shim_output", "shim_run"))
+# Descriptors that are kept for the joblet's connections, and for looking after what runs.
+_RESERVE = 64
 # Stands in the command line of the nursery for the folder of an attempt, which its shim writes over it.
 _ROOM = 160
 
 # Gets a descriptor of the shim's process; None when it is not known whether there ever was one.
 Born = Callable[[int | None], None]
+# Gets why there certainly is none.
+Refused = Callable[[OSError], None]
 
 
 class _Nursery(NamedTuple):
@@ -31,11 +38,16 @@ class _Nursery(NamedTuple):
     link: socket.socket
 
 
+class _Answer(NamedTuple):
+    born: Born
+    refused: Refused
+
+
 class _Request(NamedTuple):
     run: bytes
     told: bytes
     stdout: int
-    born: Born
+    answer: _Answer
 
 
 class Spawner:
@@ -46,19 +58,21 @@ class Spawner:
         self._watch = watch
         self._nursery: _Nursery | None = None
         # Sent and not answered, and not sent yet.
-        self._under_way: deque[Born] = deque()
+        self._under_way: deque[_Answer] = deque()
         self._waiting: deque[_Request] = deque()
         self._useless: list[int] = []
-        # Compiled once: the interpreter would do it again for every nursery.
-        self._shim = str(data / "shim.pyc")
-        py_compile.compile(str(_SHIM), cfile=self._shim, doraise=True)
+        self._shim = _compiled(data)
 
-    def spawn(self, run: Path, told: Mapping[str, object], born: Born) -> int:
-        """A descriptor on which the shim says a line when the command runs. `born` is called later."""
+    def spawn(self, run: Path, told: Mapping[str, object], born: Born, refused: Refused = lambda error: None) -> int:
+        """A descriptor on which the shim says a line when the command runs. `born` or `refused` is called later."""
         self.open()
         content = marshal.dumps({**told, "folder": str(run)})
         heard, stdout = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._waiting.append(_Request(os.fsencode(run), content, stdout, born))
+        if stdout >= _most_descriptor():
+            os.close(heard)
+            os.close(stdout)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        self._waiting.append(_Request(os.fsencode(run), content, stdout, _Answer(born, refused)))
         self._send()
         return heard
 
@@ -101,14 +115,18 @@ class Spawner:
             if not said:
                 self._lose()
                 break
-            self._under_way.popleft()(descriptors[0] if descriptors else None)
+            answer = self._under_way.popleft()
+            if said == b"none":
+                answer.refused(BlockingIOError(errno.EAGAIN, "no process could be made"))
+            else:
+                answer.born(descriptors[0] if descriptors else None)
         self._send()
 
     def _lose(self) -> None:
         lost = list(self._under_way)
         self.close()
-        for born in lost:
-            born(None)
+        for answer in lost:
+            answer.born(None)
 
     def _send(self) -> None:
         """As much as the nursery takes; the rest goes when it has answered."""
@@ -118,15 +136,15 @@ class Spawner:
                 self.open()
                 assert self._nursery is not None
                 _hand_over(self._nursery.link, request)
-                self._under_way.append(request.born)
+                self._under_way.append(request.answer)
             except BlockingIOError:
                 return
             except ConnectionError:
                 # It was not taken, so another nursery may have it.
                 self._lose()
                 continue
-            except OSError:
-                request.born(None)
+            except OSError as error:
+                request.answer.refused(error)
             self._waiting.popleft()
             os.close(request.stdout)
 
@@ -147,6 +165,22 @@ class Spawner:
             # Blocked from its first moment, so that a stop is never lost while a shim begins.
             setsigmask=[signal.SIGTERM, signal.SIGCHLD],
         )
+
+
+def _compiled(data: Path) -> str:
+    """Compiled once: the interpreter would do it again for every nursery. Where there is no room it does."""
+    try:
+        for source in _PARTS:
+            py_compile.compile(str(source), cfile=str(data / source.with_suffix(".pyc").name), doraise=True)
+    except OSError:
+        return str(_SHIM)
+    return str(data / "shim.pyc")
+
+
+def _most_descriptor() -> int:
+    """Up to which descriptors are for commands; those above are for the joblet itself."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return limit - min(_RESERVE, limit // 2)
 
 
 def _hand_over(link: socket.socket, request: _Request) -> None:

@@ -83,7 +83,13 @@ class Creator:
     async def _make(self, run: Run, pod: Json, files: Json | None) -> None:
         patience = Patience()
         while await self._fresh(run):
-            self._intend(run, files=files is not None)
+            try:
+                self._intend(run, files=files is not None)
+            except OSError as error:
+                # Nothing is asked for that the joblet's next life would not know of.
+                log.warning("a pod waits for room in the joblet's folder", fulfilment=run.id, error=str(error))
+                await self._clock.sleep(patience.failure())
+                continue
             try:
                 if files is not None:
                     await self._put_files(files)
@@ -201,11 +207,12 @@ class Creator:
         self._told(run)
 
     def _intend(self, run: Run, *, files: bool) -> None:
-        if run.intended:
-            return
-        assert run.fulfilment is not None
-        run.intended, run.intent = True, intent_of(run.fulfilment, files=files)
-        self._journal.write(run.intent)
+        """Raises OSError when it is not all on disk; what is there already is not written again."""
+        if not run.intended:
+            assert run.fulfilment is not None
+            intent = intent_of(run.fulfilment, files=files)
+            self._journal.write(intent)
+            run.intended, run.intent = True, intent
         self._begun(run)
 
     async def _fresh(self, run: Run) -> bool:

@@ -122,6 +122,9 @@ class KubernetesDriver:
     def fulfilments(self) -> Collection[str]:
         return [run.id for run in self._runs.values() if not run.dropped]
 
+    def recall(self, fulfilment: Fulfilment) -> None:
+        """The journal and the watch tell of everything."""
+
     def seen(self, fulfilment: str) -> Mapping[TaskRef, ObservedTask]:
         run = self._runs.get(fulfilment)
         return run.observed if run is not None and not run.dropped else {}
@@ -219,8 +222,10 @@ class KubernetesDriver:
     # What follows
 
     def _begun(self, run: Run) -> None:
-        for ref in run.intent.tasks:
-            self._records.append("started", _subject(run, ref), pid=0)
+        """Raises OSError when not all of it is on record: then it goes on where it stopped."""
+        while run.recorded_starts < len(run.intent.tasks):
+            self._records.append("started", _subject(run, run.intent.tasks[run.recorded_starts]), pid=0)
+            run.recorded_starts += 1
 
     def _told(self, run: Run) -> None:
         """Something of the run changed."""
@@ -308,7 +313,7 @@ class KubernetesDriver:
         for ref in run.intent.tasks:
             seen = run.observed.get(ref)
             if seen is not None and seen.phase not in ALIVE:
-                self._records.append("ended", _subject(run, ref), pid=0, exit_code=seen.exit_code)
+                self._records.append_later("ended", _subject(run, ref), pid=0, exit_code=seen.exit_code)
 
     def _viewed(self) -> None:
         self._health.look()

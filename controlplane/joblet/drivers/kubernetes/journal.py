@@ -49,7 +49,11 @@ class Journal:
         replace(self._folder / intent.fulfilment, msgspec.json.encode(intent).decode())
 
     def remove(self, fulfilment: str) -> None:
-        (self._folder / fulfilment).unlink(missing_ok=True)
+        """One that cannot be removed is found by the joblet's next life, which learns that its pod never comes."""
+        try:
+            (self._folder / fulfilment).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("an intent cannot be removed", fulfilment=fulfilment, error=str(error))
 
     def all(self) -> Iterator[Intent]:
         """One that was being written when the joblet died was never acted on."""

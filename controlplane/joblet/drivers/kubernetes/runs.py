@@ -38,6 +38,7 @@ class Run:
         self.intended = stage is not Stage.QUEUED
         self.removing = False
         self.resolving = False
+        self.recorded_starts = 0
         self.recorded_end = False
         self.counted = (0, 0)
 
