@@ -28,10 +28,12 @@ from controlplane.model.order import Order, OrderRequest
 from controlplane.model.secret import Secret, SecretWish
 from controlplane.model.settings import Settings
 from controlplane.store import codec, keys, transaction
-from controlplane.store.transaction import Item, Value
+from controlplane.store.transaction import Compare, Item, Value
 
 MAX_OBJECTS = 100
 MAX_BYTES = 1 << 20
+# Beside the one that nothing was cleaned up meanwhile; etcd takes 128 in a transaction.
+MAX_COMPARES = 120
 CREATED, UPDATED, UNCHANGED = "created", "updated", "unchanged"
 _TRIES = 5
 
@@ -122,7 +124,16 @@ class Applying:
         if not puts:
             return done, max(stored.mod_revision for stored in there if stored is not None)
         new = [(one.item, one.path) for one, (_, raw) in zip(found, decided, strict=True) if raw]
-        return done, await self._write(Item(compares, puts), new)
+        return done, await self._write(Item((*compares, *self._unused(new, len(compares))), puts), new)
+
+    def _unused(self, new: Sequence[tuple[Named | Order | Settings, str]], others: int) -> tuple[Compare, ...]:
+        """Compares that no new order's identity ran before, as far as one transaction takes them; all were checked."""
+        guard = self._submissions.identities
+        orders = [one.id for one, _ in new if isinstance(one, Order)]
+        if not orders:
+            return ()
+        compares = [compare for name in orders for compare in guard.unused(name)]
+        return (guard.unmoved(), *compares[: MAX_COMPARES - others])
 
     async def _write(self, item: Item, new: Sequence[tuple[Named | Order | Settings, str]]) -> int:
         """The revision it was written at, 0 when it was not. New orders take their owners' places first."""
@@ -136,7 +147,7 @@ class Applying:
                     except LimitExceeded as refusal:
                         raise _below(refusal, path) from None
             # After a lost answer the compares tell; what is there by then, the next look finds unchanged.
-            outcome, _ = await insist(self._deps, item)
+            outcome, _ = await insist(self._deps, item, lambda: item if self._may_create(new) else None)
             if not outcome.succeeded:
                 return 0
             for one, _ in new:
@@ -144,12 +155,26 @@ class Applying:
                     entrance.stored(one.id, outcome.revision)
             return outcome.revision
 
+    def _may_create(self, new: Sequence[tuple[Named | Order | Settings, str]]) -> bool:
+        """Whether the identities of all new orders are still young enough."""
+        try:
+            for one, _ in new:
+                if isinstance(one, Order):
+                    self._submissions.identities.check(one.id)
+        except Invalid:
+            return False
+        return True
+
     def _decide(self, one: Admitted, there: Value | None) -> tuple[Applied, bytes]:
         """What happens to the object, and the value to write, empty for none."""
         item = one.item
         if isinstance(item, Order):
             if there is not None:
                 return Applied(_repeated(item, there, one.path), UNCHANGED), b""
+            try:
+                self._submissions.identities.check(item.id)
+            except Invalid as refusal:
+                raise _below(refusal, one.path) from None
             return Applied(item, CREATED), codec.encode(item)
         if isinstance(item, Settings):
             return _decide_settings(item, there)

@@ -15,7 +15,7 @@ from controlplane.cache.reflector import Delta
 from controlplane.cache.settings import settings_of
 from controlplane.model.errors import LimitExceeded
 from controlplane.model.order import Order
-from controlplane.model.settings import EVERYONE, Settings
+from controlplane.model.settings import Settings
 
 # When a client that met too many waiting orders should come again: long enough for some hundred orders to be placed.
 RETRY_AFTER_SECONDS = 5.0
@@ -26,6 +26,10 @@ class Place(NamedTuple):
 
     owner: str
     tasks: int
+
+
+# Of all owners together: the leader looks after each of them for as long as it is there.
+MOST_TEMPLATES = 10_000
 
 
 class Quotas:
@@ -48,7 +52,10 @@ class Quotas:
             return False
         self._sweep()
         settings = settings_of(self._ledgers.cache.snapshot)
-        self._check_owner(order.owner, settings)
+        if order.schedule is not None:
+            self._check_templates(order.owner, settings)
+        else:
+            self._check_owner(order.owner, settings)
         self._check_waiting(settings)
         self._coming[order.id] = Place(order.owner, order.tasks_total)
         self._count[order.owner] += 1
@@ -56,12 +63,24 @@ class Quotas:
         return True
 
     def _check_owner(self, owner: str, settings: Settings) -> None:
-        quota = settings.quotas.get(owner) or settings.quotas.get(EVERYONE)
+        quota = settings.quota_of(owner)
         if quota is None or quota.orders is None:
             return
         there = self._ledgers.open_orders[owner] + self._count[owner]
         if there >= quota.orders:
             message = f"owner: {owner!r} has {there} orders under way and may have {quota.orders}"
+            raise LimitExceeded(message, field="owner")
+
+    def _check_templates(self, owner: str, settings: Settings) -> None:
+        """An owner may have as many recurring orders as orders under way; each of their runs asks for a place too."""
+        templates = self._ledgers.open_templates
+        if templates.total() + len(self._coming) >= MOST_TEMPLATES:
+            message = f"schedule: there are {templates.total()} recurring orders and may be {MOST_TEMPLATES}"
+            raise LimitExceeded(message, field="schedule")
+        quota = settings.quota_of(owner)
+        there = templates.of(owner) + self._count[owner]
+        if quota is not None and quota.orders is not None and there >= quota.orders:
+            message = f"owner: {owner!r} has {there} recurring orders and may have {quota.orders}"
             raise LimitExceeded(message, field="owner")
 
     def _check_waiting(self, settings: Settings) -> None:

@@ -2,7 +2,7 @@
 
 A submit compares nothing but that its order is not there yet. When it is, the digest of the request as sent tells a
 repeat from another order. What a packet resolved to, and what a request came to that differs from others in its
-identity only, are kept until something they may refer to changes.
+identity only, are kept until something they may refer to changes. An identity runs once (`identity_guard`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,23 @@ from controlplane.apiserver.admission.resolve import Resolution, digest, resolve
 from controlplane.apiserver.admission.warnings import Warning
 from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.identity_guard import IdentityGuard
 from controlplane.apiserver.quotas import Entrance, Quotas
 from controlplane.apiserver.reading import SnapshotCatalogue
-from controlplane.apiserver.repeating import insist, insist_all
+from controlplane.apiserver.repeating import insist
 from controlplane.apiserver.space_guard import check_room
 from controlplane.cache.reflector import Delta
-from controlplane.cache.settings import settings_of
 from controlplane.model import identity, schedule, times
-from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, LimitExceeded, Refused
+from controlplane.model.errors import (
+    AlreadyExists,
+    Broken,
+    ControlPlaneError,
+    Invalid,
+    LimitExceeded,
+    OutcomeUnknown,
+    Refused,
+    Unavailable,
+)
 from controlplane.model.order import Order, OrderRequest
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item, Outcome, Value
@@ -40,6 +49,7 @@ _REFERRED = frozenset({"config", "config/jobs", "config/packets", "config/resour
 _MOST_KEPT = 200
 _TURN = 100
 _AT_ONCE = 50
+_TRIES = 5
 
 K = TypeVar("K")
 
@@ -70,6 +80,7 @@ class Submissions:
         self._resolutions: dict[str, Resolution] = {}
         self._admitted: dict[str, Admitted] = {}
         self.quotas = Quotas(deps.ledgers)
+        self.identities = IdentityGuard(deps)
         self._keeping = threading.Lock()
         self._referred_revision = 0
         deps.cache.subscribe(self._hear)
@@ -95,8 +106,8 @@ class Submissions:
         content = orders.digest_of(request)
         with self.quotas.entrance() as entrance:
             try:
-                if request.id and identity.milliseconds(request.id) < self._oldest():
-                    raise Invalid("id", "is older than the time for which finished orders are kept, and not known")
+                if request.id:
+                    self.identities.check(request.id)
                 check_room(self._deps)
                 prepared = await self._prepared(request, content)
                 entrance.enter(prepared.order)
@@ -105,7 +116,8 @@ class Submissions:
                 if known is None:
                     raise refusal from None
                 return known
-            done = _landed(prepared, (await insist(self._deps, prepared.item))[0], entrance)
+            fresh = not request.id or self.identities.is_fresh(request.id)
+            done = _landed(prepared, await self._created(prepared, fresh=fresh), entrance)
         if isinstance(done, ControlPlaneError):
             raise done
         return done
@@ -114,7 +126,7 @@ class Submissions:
         """Each order's own result. What is plain travels together; what is not is submitted on its own."""
         with self.quotas.entrance() as entrance:
             plain = await self._plain(requests, entrance)
-            outcomes = await insist_all(self._deps, [prepared.item for prepared in plain.values()])
+            outcomes = await self._created_all(list(plain.values()))
             results = {
                 position: _landed(plain[position], outcome, entrance)
                 for position, outcome in zip(plain, outcomes, strict=True)
@@ -133,14 +145,16 @@ class Submissions:
             check_room(self._deps)
         except LimitExceeded:
             return plain
-        oldest, now = self._oldest(), times.show(self._deps.clock.wall())
+        now = times.show(self._deps.clock.wall())
         known = SnapshotCatalogue(self._deps.cache.snapshot)
         for position, request in enumerate(requests):
             if position % _TURN == _TURN - 1:
                 await asyncio.sleep(0)
                 known = SnapshotCatalogue(self._deps.cache.snapshot)
             try:
-                if not request.id or identity.milliseconds(request.id) >= oldest:
+                if request.id:
+                    self.identities.check(request.id)
+                if not request.id or self.identities.is_fresh(request.id):
                     prepare = partial(self.prepare, self.identified(request), orders.digest_of(request), known, now)
                     prepared = await self._deps.offload.run(prepare)
                     entrance.enter(prepared.order)
@@ -204,10 +218,36 @@ class Submissions:
             self._keep(self._resolutions, key, found, known)
         return found
 
-    def _oldest(self) -> float:
-        """Identities made before this, in milliseconds since 1970, are accepted only if they are known."""
-        kept = settings_of(self._deps.cache.snapshot).clean_up
-        return (self._deps.clock.wall().timestamp() - kept) * 1000
+    async def _created(self, prepared: Prepared, *, fresh: bool) -> Outcome:
+        """The create's outcome. `fresh`: etcd need not be asked whether the identity was used before."""
+        item = prepared.item if fresh else self.identities.creating(prepared.order)
+        for _ in range(_TRIES):
+            outcome, _ = await insist(self._deps, item, lambda: self._again(prepared.order))
+            if outcome.succeeded or outcome.found[0] is not None or len(outcome.found) == 1:
+                return outcome
+            item = self.identities.creating(prepared.order, self.identities.judge(prepared.order, outcome))
+        raise Unavailable("orders are being cleaned up faster than this one could be written; try again")
+
+    async def _created_all(self, all_prepared: Sequence[Prepared]) -> list[Outcome | ControlPlaneError]:
+        """The same for many that are fresh: what etcd did not answer is asked for again, one by one."""
+        outcomes = await self._deps.writer.write_all([prepared.item for prepared in all_prepared])
+        lost = [at for at, outcome in enumerate(outcomes) if isinstance(outcome, OutcomeUnknown)]
+        for start in range(0, len(lost), _AT_ONCE):
+            some = lost[start : start + _AT_ONCE]
+            again = (self._created(all_prepared[at], fresh=False) for at in some)
+            for at, outcome in zip(some, await asyncio.gather(*again, return_exceptions=True), strict=True):
+                if not isinstance(outcome, Outcome | ControlPlaneError):
+                    raise outcome
+                outcomes[at] = outcome
+        return outcomes
+
+    def _again(self, order: Order) -> Item | None:
+        """For a create whose answer was lost: None when the identity may have run and gone meanwhile."""
+        try:
+            self.identities.check(order.id)
+        except Invalid:
+            return None
+        return self.identities.creating(order)
 
     async def _known(self, name: str, content: str) -> Submitted | None:
         """The order of that identity if it is there: what was accepted once stays accepted, whatever changed since."""

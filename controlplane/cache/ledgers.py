@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from controlplane.cache.ledger import OrderLedger, check, check_order
+from controlplane.cache.open_templates import OpenTemplates
 from controlplane.cache.reflector import Delta, Listener
 from controlplane.cache.sending import Sending
 from controlplane.cache.snapshot import Entry, Snapshot
@@ -86,8 +87,9 @@ class Ledgers:
         self.templates: dict[str, Template] = {}
         self.targets: dict[str, TargetLedger] = {}
         self.owners = OwnerLedgers()
-        # How many orders of each owner have a ledger: those that are not final.
+        # How many orders of each owner have a ledger: those that are not final. Recurring ones are counted apart.
         self.open_orders: Counter[str] = Counter()
+        self.open_templates = OpenTemplates()
         # Orders of which at least one task waits to be placed, and all tasks that do.
         self.waiting_orders = 0
         self.waiting_tasks = 0
@@ -199,6 +201,7 @@ class Ledgers:
     def _take_order(self, identity: str, entry: Entry | None) -> None:
         if entry is None:
             self.templates.pop(identity, None)
+            self.open_templates.set(identity, None)
             self._close(identity)
             return
         order = entry.read(Order)
@@ -207,6 +210,7 @@ class Ledgers:
         check_order(order)
         if order.schedule is not None:
             self.templates[identity] = Template(order, entry.revision)
+            self._take_status(identity, self.cache.snapshot.get("status/orders", identity))
             return
         known = self.orders.get(identity)
         if known is not None:
@@ -246,6 +250,11 @@ class Ledgers:
                 self._place(ledger, fulfilment, placed.revision if placed is not None else 0)
 
     def _take_status(self, identity: str, entry: Entry | None) -> None:
+        template = self.templates.get(identity)
+        if template is not None:
+            status = _sound(entry) if entry is not None else None
+            over = status is not None and status.phase in FINAL_ORDER
+            self.open_templates.set(identity, None if over else template.order.owner)
         ledger = self.orders.get(identity)
         if ledger is None:
             return

@@ -3,6 +3,8 @@
 A run and the note in its template's status that its time is dealt with are one transaction, and a run's identity
 follows from template and time: a leader that dies before it has made nothing, after it everything. What was cleaned up
 is not made again, because its time is noted, and because nothing is made that is older than finished orders are kept.
+A run for which there is no room, by its owner's quota or because too many runs of its template are open, waits: when
+there is room, it is made or was missed, as the schedule says.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ from controlplane.store.transaction import Item, absent, mod_is, put
 LATE_SECONDS = 30.0
 # Of the times that came while nobody could make runs, the last so many.
 MOST_AT_ONCE = 100
+# So many runs of one template may be open.
+MOST_OPEN = 100
+_ROOM_SECONDS = 10.0
 _RUNS_AN_ITEM = 20
 _BYTES_AN_ITEM = 500_000
 _MOMENT = timedelta(milliseconds=1)
@@ -148,7 +153,7 @@ def _first(step: Step, most: int) -> Step:
     """As much of the step as one transaction takes."""
     if len(step.runs) <= most:
         return step
-    return step._replace(runs=step.runs[:most], through=step.runs[most - 1])
+    return step._replace(runs=step.runs[:most], through=step.runs[most - 1] if most else None)
 
 
 def _at_once(order: Order) -> int:
@@ -214,7 +219,8 @@ class Recurring:
         whole = plan(order, before, now, since=since, under_way=bool(under_way))
         if not known:
             whole = whole._replace(through=now)
-        step = _first(whole, _at_once(order))
+        room = self._room(order, under_way)
+        step = _first(whole, min(_at_once(order), room))
         status = status_of(order, before, step, epoch=self._writer.epoch, now=times.show(now))
         if status is not None:
             told = Item(
@@ -226,8 +232,23 @@ class Recurring:
             )
             await self._write([told, *self._making(order, step, under_way)])
         if step.runs != whole.runs:
-            return Again(after_seconds=0.0)
+            return Again(after_seconds=_ROOM_SECONDS if room <= len(step.runs) else 0.0)
         return Again(after_seconds=(step.following - now + _MOMENT).total_seconds()) if step.following else None
+
+    def _room(self, order: Order, under_way: Sequence[OrderLedger]) -> int:
+        """How many runs may be made now: of this template, and by its owner's quota. One that gives way makes room."""
+        assert order.schedule is not None
+        leaving = len(under_way) if order.schedule.overlap == "replace" else 0
+        room = MOST_OPEN - len(under_way)
+        settings = settings_of(self._ledgers.cache.snapshot)
+        quota = settings.quota_of(order.owner)
+        if quota is not None and quota.orders is not None:
+            room = min(room, quota.orders - self._ledgers.open_orders[order.owner])
+        ledgers = self._ledgers
+        full = (
+            ledgers.waiting_orders >= settings.max_waiting_orders or ledgers.waiting_tasks >= settings.max_waiting_tasks
+        )
+        return 0 if full else max(0, room + leaving)
 
     def _kept_seconds(self) -> float:
         return float(settings_of(self._ledgers.cache.snapshot).clean_up)

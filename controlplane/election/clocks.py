@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import chain, repeat
 from statistics import median
 
 import structlog
@@ -20,6 +21,8 @@ from controlplane.model.leadership import Candidate
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 5.0
+# At first more often: whoever starts with a clock that is off should not have to wait to know.
+_FIRST_LOOKS = (1.0,) * 5
 # Clocks that are kept differ by less, and an answer that takes longer than the other tells nothing.
 TOLERANCE_SECONDS = 5.0
 _ANSWER_SECONDS = 1.0
@@ -46,8 +49,8 @@ class Clocks:
 
     async def run(self) -> None:
         """Looks again and again; never returns."""
-        while True:
-            await self._clock.sleep(LOOK_SECONDS)
+        for seconds in chain(_FIRST_LOOKS, repeat(LOOK_SECONDS)):
+            await self._clock.sleep(seconds)
             self._tell(odd_ones(await self._look()))
 
     async def _look(self) -> dict[str, float]:

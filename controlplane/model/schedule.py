@@ -12,6 +12,7 @@ import hashlib
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from cronsim import CronSim, CronSimError
 
@@ -23,6 +24,9 @@ from controlplane.model.windows import zone
 MISSED = ("skip", "last", "all")
 OVERLAP = ("allow", "skip", "replace")
 _LONGEST = 256
+# Runs of one recurring order come no closer together, unless there are few of them in all.
+LEAST_SECONDS = 10
+FEW_RUNS = 100
 _SECOND = timedelta(seconds=1)
 # How much further back each look goes that did not find enough.
 _FURTHER = 4
@@ -58,6 +62,24 @@ def check(schedule: Schedule, field: str = "schedule") -> None:
         raise Invalid(f"{field}.limit", f"must be at least 1, not {schedule.limit}")
     if schedule.until is not None:
         times.parse(schedule.until, f"{field}.until")
+
+
+def check_interval(schedule: Schedule, field: str = "schedule") -> None:
+    """Invalid when its runs would come closer together than the least interval; `check` has been passed."""
+    few = schedule.limit is not None and schedule.limit <= FEW_RUNS
+    if not few and closest_seconds(schedule.cron) < LEAST_SECONDS:
+        rule = f"must not name times less than {LEAST_SECONDS} s apart, unless limit is at most {FEW_RUNS}"
+        raise Invalid(f"{field}.cron", rule)
+
+
+def closest_seconds(cron: str) -> int:
+    """How far apart the times of an expression are at least. Only its seconds and minutes matter below a minute."""
+    parsed = CronSim(cron, datetime(2000, 1, 1, tzinfo=UTC))
+    seconds = sorted(parsed.seconds)
+    gaps = [later - earlier for earlier, later in pairwise(seconds)]
+    if any((minute + 1) % 60 in parsed.minutes for minute in parsed.minutes):
+        gaps.append(60 - seconds[-1] + seconds[0])
+    return min(gaps, default=60)
 
 
 def check_fires(schedule: Schedule, after: datetime, field: str = "schedule") -> None:

@@ -65,5 +65,8 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     max_waiting_orders: int = 200_000
     max_waiting_tasks: int = 2_000_000
 
+    def quota_of(self, owner: str) -> Quota | None:
+        return self.quotas.get(owner) or self.quotas.get(EVERYONE)
+
 
 DEFAULT = Settings()

@@ -13,6 +13,7 @@ SETTINGS = f"{ROOT}config/settings"
 RESTORE = f"{ROOT}config/restore"
 CLUSTER_STATUS = f"{ROOT}status/cluster"
 ARCHIVE_STATUS = f"{ROOT}status/archive"
+CLEANED = f"{ROOT}status/cleaned"
 TOTALS = f"{ROOT}status/totals"
 # Belongs to no tree and says nothing: written again when a watch has to show that it is up to date.
 MARK = f"{ROOT}mark"
@@ -33,6 +34,7 @@ TREES: dict[str, int] = {
     "claims": 1,
     "status/ended": 2,
     "status/orders": 1,
+    "status/deleted": 1,
     "status/targets": 1,
     "status/scaling": 1,
     "status/made": 1,
@@ -85,6 +87,10 @@ def ended_of(order_id: str) -> str:
 
 def order_status(order_id: str) -> str:
     return f"{ROOT}status/orders/{order_id}"
+
+
+def deleted_order(order_id: str) -> str:
+    return f"{ROOT}status/deleted/{order_id}"
 
 
 def target_status(target: str) -> str:

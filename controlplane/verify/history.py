@@ -16,6 +16,7 @@ from controlplane.model import event
 from controlplane.model.cluster import ArchiveStatus, ClusterStatus, Resume
 from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Claim, Ended, Fulfilment, Observed
+from controlplane.model.identities import Cleaned, DeletedOrder
 from controlplane.model.leadership import Candidate, Cycle, Term
 from controlplane.model.order import Order, OrderStatus
 from controlplane.model.scalepolicy import Made, Scaling
@@ -35,6 +36,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "claims": Claim,
     "status/ended": Ended,
     "status/orders": OrderStatus,
+    "status/deleted": DeletedOrder,
     "status/targets": TargetStatus,
     "status/scaling": Scaling,
     "status/made": Made,
@@ -48,6 +50,7 @@ _SINGLES: dict[str, type[msgspec.Struct]] = {
     "restore": Resume,
     "cluster": ClusterStatus,
     "archive": ArchiveStatus,
+    "cleaned": Cleaned,
     "totals": Totals,
 }
 _BID = "bid-"

@@ -123,3 +123,19 @@ async def test_a_refused_write_gives_its_place_back(api: Api) -> None:
         error = await refusal(api.orders.Submit(an_order(identity=taken, owner="bob")))
         assert isinstance(error, errors.AlreadyExists)
     await api.orders.Submit(an_order(owner="bob"))
+
+
+async def test_recurring_orders_are_counted_by_themselves_until_they_are_over(api: Api) -> None:
+    def recurring() -> orders_pb2.Order:
+        order = an_order(owner="bob")
+        order.schedule.cron = "0 3 * * *"
+        return order
+
+    first = await api.orders.Submit(recurring())
+    await api.cache.reached(first.revision, 10)
+    error = await refusal(api.orders.Submit(recurring()))
+    assert isinstance(error, errors.LimitExceeded)
+    assert (error.field, "recurring" in str(error)) == ("owner", True)
+    await api.orders.Submit(an_order(owner="bob"))
+    await finish(api, first.item.id)
+    await api.orders.Submit(recurring())

@@ -57,6 +57,8 @@ async def test_a_repeated_submit_of_it_is_one_order(api: Api) -> None:
     ("said", "field"),
     [
         ({"cron": "every day"}, "schedule.cron"),
+        ({"cron": "* * * * * *"}, "schedule.cron"),
+        ({"cron": "*/9 * * * * *", "limit": 101}, "schedule.cron"),
         ({"cron": "0 0 30 2 *"}, "schedule.cron"),
         ({"cron": "0 0 */29 2 MON#3"}, "schedule.cron"),
         ({"tz": "Nowhere"}, "schedule.tz"),

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from controlplane.aio.failpoint import Failpoints
 from controlplane.controller_manager.clean_up import CleanUp
 from controlplane.controller_manager.orders import Orders
-from controlplane.controller_manager.recurring import Recurring
+from controlplane.controller_manager.recurring import MOST_OPEN, Recurring
 from controlplane.controller_manager.runner import Controller
 from controlplane.model import schedule, times
 from controlplane.model.errors import Conflict, Deposed
-from controlplane.model.order import Order, OrderStatus
+from controlplane.model.order import Counts, Order, OrderStatus
 from controlplane.model.schedule import Schedule
-from controlplane.model.settings import Settings
+from controlplane.model.settings import Quota, Settings
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.store import keys
 from controlplane.store.fenced import FencedWriter
@@ -189,3 +189,39 @@ async def test_the_scheduler_places_runs_and_never_the_template(etcd: Etcd) -> N
             await replica.until(lambda: len(replica.placed(run)) == 2)
         assert replica.placed(template.id) == []
         assert set(replica.ledgers.orders) == {run}
+
+
+async def test_runs_ask_for_a_place_within_their_owners_quota(etcd: Etcd) -> None:
+    template, clock = replace(a_template("*/10 * * * * *", missed="all"), owner="eve"), ManualClock()
+    limits = Settings(quotas={"*": Quota(orders=2)})
+    async with following(etcd.endpoint, Replica) as replica:
+        await replica.write({keys.SETTINGS: limits, keys.order(template.id): template})
+        _, writer = await lead(replica)
+        await rounds(replica, writer, clock, 6)
+        assert runs_of(replica, template) == at(10, 20)
+        await end(replica, template, 10)
+        await rounds(replica, writer, clock, 1)
+        assert runs_of(replica, template) == at(10, 20, 30), "what waited is made when there is a place"
+        await replica.write({keys.SETTINGS: Settings()})
+        await rounds(replica, writer, clock, 1)
+        assert runs_of(replica, template) == at(10, 20, 30, 40, 50, 60, 70)
+
+
+async def test_so_many_runs_of_one_recurring_order_are_open_and_no_more(etcd: Etcd) -> None:
+    template, clock = a_template("* * * * * *", missed="all"), ManualClock()
+    async with following(etcd.endpoint, Replica) as replica:
+        await replica.write({keys.order(template.id): template})
+        _, writer = await lead(replica)
+        await rounds(replica, writer, clock, 15)
+        assert len(runs_of(replica, template)) == MOST_OPEN
+        await end(replica, template, 1)
+        await rounds(replica, writer, clock, 1)
+        assert len(runs_of(replica, template)) == MOST_OPEN + 1
+
+
+async def end(replica: Replica, template: Order, seconds: float) -> None:
+    """The run of that time is over."""
+    run = schedule.run_identity(template.id, START + timedelta(seconds=seconds))
+    now = times.show(START)
+    status = OrderStatus(order=run, epoch=1, phase="Succeeded", counts=Counts(succeeded=2), finished=now)
+    await replica.write({keys.order_status(run): status})

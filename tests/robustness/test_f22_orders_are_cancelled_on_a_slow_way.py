@@ -1,4 +1,4 @@
-"""F22: etcd is 50 ms away from the leader, whose placements are large; orders are cancelled while they are under way."""
+"""F22: etcd is 50 ms away from the leader; orders are cancelled while their large placements are under way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MANY = 2000
 A_BATCH = 200
 CALLS_AT_ONCE = 100
 # So that a group of placements reaches its 1 MiB.
-PADDING = "x" * 2000
+PADDING = "x" * 1000
 # The target comes when all orders wait for it, so that one cycle places all of them.
 TARGET = ["--driver", "simulated", "--capacity", "cpu=5000,far=5000", "--duration", "2s"]
 CALM_SECONDS = 3.0

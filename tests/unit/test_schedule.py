@@ -144,3 +144,33 @@ def test_a_schedule_that_never_fires_is_refused(bad: Schedule, field: str) -> No
     with pytest.raises(Invalid) as refused:
         schedule.check_fires(bad, at("2026-01-01T00:00:00Z"))
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("cron", "seconds"),
+    [
+        ("* * * * * *", 1),
+        ("*/5 * * * * *", 5),
+        ("*/10 * * * * *", 10),
+        ("0,9 0 3 1 1 *", 9),
+        ("3,55 * * * * *", 8),
+        ("3,55 */2 * * * *", 52),
+        ("55,5 59,0 * * * *", 10),
+        ("58,3 59,0 * * * *", 5),
+        ("7 * * * * *", 60),
+        ("* * * * *", 60),
+        ("30 2 * * *", 60),
+    ],
+)
+def test_the_least_time_between_two_runs_follows_from_seconds_and_minutes(cron: str, seconds: int) -> None:
+    assert schedule.closest_seconds(cron) == seconds
+    if seconds >= schedule.LEAST_SECONDS:
+        schedule.check_interval(Schedule(cron=cron))
+        return
+    with pytest.raises(Invalid) as refused:
+        schedule.check_interval(Schedule(cron=cron))
+    assert refused.value.field == "schedule.cron"
+    assert "10 s" in str(refused.value)
+    schedule.check_interval(Schedule(cron=cron, limit=schedule.FEW_RUNS))
+    with pytest.raises(Invalid):
+        schedule.check_interval(Schedule(cron=cron, limit=schedule.FEW_RUNS + 1))

@@ -52,6 +52,7 @@ def check(request: OrderRequest, known: Catalogue) -> None:
     failure_policies.check(request.failure_policies, "failure_policies")
     if request.schedule is not None:
         schedule.check(request.schedule)
+        schedule.check_interval(request.schedule)
 
 
 def agree(request: OrderRequest, resolution: Resolution) -> None:

@@ -1,0 +1,28 @@
+"""What is kept of orders that are gone, so that one identity never runs twice.
+
+Finished orders are deleted after `clean_up`, by which time their identity is too old to be used again. `clean_up` may
+be made longer, so the newest identity that was ever cleaned up is on record: it only moves forward. An order that its
+user deletes earlier leaves a mark of its own until then.
+"""
+
+from __future__ import annotations
+
+from controlplane.model.object import Object
+
+# An identity further ahead of a replica's clock than this is refused: its order could not be cleaned up for as long.
+AHEAD_SECONDS = 300.0
+
+
+class Cleaned(Object, tag="Cleaned", frozen=True, kw_only=True):
+    """`status/cleaned`: no identity made at that moment or before is used again, unless its order is there."""
+
+    epoch: int
+    through: str
+
+
+class DeletedOrder(Object, tag="DeletedOrder", frozen=True, kw_only=True):
+    """`status/deleted/<order>`: a final order that its user deleted, kept until its identity is too old anyhow."""
+
+    order: str
+    epoch: int
+    at: str
