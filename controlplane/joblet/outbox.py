@@ -78,8 +78,9 @@ class Outbox:
         return batch
 
     def _gather_logs(self, batch: joblets_pb2.JobletBatch) -> None:
-        size = 0
-        while self._logs and size < MOST_LOG_BYTES:
+        count = size = 0
+        while self._logs and count < MOST_MESSAGES and size < MOST_LOG_BYTES:
             chunk = self._logs.popleft()
             batch.messages.add().log_chunk.CopyFrom(chunk)
-            size += len(chunk.piece.data) or 1
+            count += 1
+            size += len(chunk.piece.data)

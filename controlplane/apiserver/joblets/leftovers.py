@@ -31,11 +31,14 @@ class Leftovers:
         self._told = told
         entry = self._deps.cache.snapshot.get("inventory", self._session.target, keys.LIVE)
         live = entry.sound(Live) if entry is not None else None
-        return not self._writing and live is not None and live.leftovers != told
+        if self._writing or live is None or live.leftovers == told:
+            return False
+        # From now on, not from when the write begins: what is heard until then would begin one more.
+        self._writing = True
+        return True
 
     async def store(self) -> None:
         """One write at a time; what is heard meanwhile is stored by the next one."""
-        self._writing = True
         try:
             told = None
             while told != self._told:

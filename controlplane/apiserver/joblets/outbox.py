@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import structlog
 
@@ -41,6 +41,13 @@ class Outbox:
         self._answers: deque[Answer | Confirmed | AboutLog] = deque()
         self._touched: dict[str, None] = {}
         self._ready = asyncio.Event()
+        # Called when answers are on their way.
+        self.taken: Callable[[], None] = lambda: None
+
+    @property
+    def answers(self) -> int:
+        """How many wait for a joblet that does not read."""
+        return len(self._answers)
 
     def answer(self, answer: Answer | Confirmed | AboutLog) -> None:
         self._answers.append(answer)
@@ -96,6 +103,7 @@ class Outbox:
     def _take_answers(self) -> Iterator[Piece]:
         while self._answers:
             yield self._answers.popleft()
+            self.taken()
 
 
 def assigned_by(entry: Entry, snapshot: Snapshot) -> Assigned | None:

@@ -32,6 +32,8 @@ from controlplane.store.transaction import Item, Outcome
 _ENDED = 2
 _PROGRESS = {"Starting": 0, "Running": 1, "Succeeded": _ENDED, "Failed": _ENDED, "Cancelled": _ENDED}
 MAX_REASON = 256
+# What is longer is no time, and is not kept as one.
+_LONGEST_TIME = 64
 MAX_MESSAGE = 4096
 MAX_ARTEFACTS = 100
 MAX_ARTEFACT = 2048
@@ -82,7 +84,7 @@ def _check_phase(phase: str, path: str) -> None:
 
 
 def _check_time(text: str, path: str) -> None:
-    if text and not _is_time(text):
+    if text and (len(text) > _LONGEST_TIME or not _is_time(text)):
         times.parse(text, path)
 
 

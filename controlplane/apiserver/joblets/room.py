@@ -38,11 +38,14 @@ class Room:
         except Invalid as error:
             log.warning("a joblet says what cannot be its room", target=self._session.target, error=str(error))
             return False
-        return not self._writing
+        if self._writing:
+            return False
+        # From now on, not from when the write begins: what is heard until then would begin one more.
+        self._writing = True
+        return True
 
     async def store(self) -> None:
         """One write at a time; what is heard meanwhile is stored by the next one."""
-        self._writing = True
         try:
             told = None
             tries = 0

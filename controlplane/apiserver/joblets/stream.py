@@ -7,7 +7,7 @@ lease that began after it arrived: a holder of a unique resource counts on that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import structlog
@@ -32,6 +32,8 @@ Send = Callable[[joblets_pb2.ReplicaBatch], Awaitable[None]]
 
 # Beyond this the stream is not read until answers came, which gRPC's flow control tells the joblet.
 _MAX_REPORTS = 2048
+# After so many messages others have their turn.
+_TURN = 100
 
 
 class Stream:
@@ -50,6 +52,7 @@ class Stream:
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered = 0
         self._relief = asyncio.Event()
+        self._outbox.taken = self._relief.set
         self._beat = self._renewed = 0
         self._renewing = False
 
@@ -109,15 +112,23 @@ class Stream:
         except TimeoutError:
             raise Unavailable(f"nothing came from the joblet for {patience:g} s") from None
 
-    async def _hear(self, messages: Iterable[joblets_pb2.JobletMessage]) -> None:
-        """Reports of one batch are stored together; those that have to wait for something do so on their own."""
+    async def _hear(self, messages: Sequence[joblets_pb2.JobletMessage]) -> None:
+        """Reports of one batch are stored together; those that have to wait for something do so on their own.
+
+        The last heartbeat of a batch stands for all of them."""
         ready: list[Prepared] = []
-        for message in messages:
+        for message in reversed(messages):
+            if message.HasField("heartbeat"):
+                self._hear_beat(message.heartbeat)
+                break
+        for position, message in enumerate(messages, 1):
+            if position % _TURN == 0:
+                await asyncio.sleep(0)
             match message.WhichOneof("message"):
                 case "report":
                     self._take(self._intake.read(message.report), ready)
                 case "heartbeat":
-                    self._hear_beat(message.heartbeat)
+                    pass
                 case "log_chunk":
                     self.taps.hear(message.log_chunk)
                 case "hello":
@@ -126,7 +137,7 @@ class Stream:
                     log.debug("a message that this version does not know is stepped over", target=self.session.target)
         if ready:
             self._spawn(self._store(ready))
-        while self._unanswered > _MAX_REPORTS:
+        while self._unanswered > _MAX_REPORTS or self._outbox.answers > _MAX_REPORTS:
             self._relief.clear()
             await self._relief.wait()
 

@@ -74,16 +74,20 @@ class Telemetry:
         return pace.outgrown(float(self._session.live.lease_seconds), wanted)
 
     def hear(self, stats: Mapping[str, float]) -> dict[str, float] | None:
-        """The stats to store; None when there are none, too many, or none that are new."""
+        """The stats to store, which the caller then does; None when there are none, too many, or none that are new."""
         if not stats or len(stats) > _MAX_STATS or self._writing:
             return None
         sound = {
             name: whole(value) for name, value in stats.items() if 0 < len(name) <= _MAX_NAME and math.isfinite(value)
         }
-        return sound if sound != self._newest().stats else None
+        if sound == self._newest().stats:
+            return None
+        # From now on, not from when the write begins: what is heard until then would begin one more.
+        self._writing = True
+        return sound
 
     async def store(self, stats: dict[str, float]) -> None:
-        self._writing = True
+        """Once for each time that `hear` returned some."""
         try:
             live = self._newest()
             now = msgspec.structs.replace(live, stats=stats, reported=times.show(self._deps.clock.wall()))

@@ -18,6 +18,9 @@ from controlplane.wire.v1 import logs_pb2
 
 WINDOW_BYTES = 1 << 20
 MOST_TAPS = 64
+_SMALL_BYTES = 4096
+# As if each took 64 bytes of the window at least.
+_MOST_PIECES = WINDOW_BYTES // 64
 
 Say = Callable[[AboutLog], None]
 
@@ -57,15 +60,26 @@ class Tap:
 
     def hear(self, chunk: logs_pb2.LogChunk) -> None:
         size = len(chunk.piece.data)
-        if size > self._allowed:
+        if size > self._allowed or len(self._pieces) >= _MOST_PIECES:
             self._taps.close(self.number)
             self.end(Broken("the joblet sent more of a log than it was granted"))
         elif size:
             self._allowed -= size
-            self._pieces.append(chunk.piece)
+            self._keep(chunk.piece)
             self._news.set()
         if chunk.end:
             self.end(errors.rebuild(chunk.code, chunk.message, "") if chunk.code else None)
+
+    def _keep(self, piece: logs_pb2.LogPiece) -> None:
+        """A copy: a piece of a message keeps the whole batch that it came in. Small ones in a row become one."""
+        last = self._pieces[-1] if self._pieces else None
+        follows = last is not None and (last.stream, last.offset + len(last.data)) == (piece.stream, piece.offset)
+        if last is not None and follows and len(last.data) + len(piece.data) <= _SMALL_BYTES:
+            last.data += piece.data
+            return
+        copied = logs_pb2.LogPiece()
+        copied.CopyFrom(piece)
+        self._pieces.append(copied)
 
     def end(self, error: ControlPlaneError | None) -> None:
         if not self._over:
