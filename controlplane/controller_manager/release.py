@@ -13,9 +13,13 @@ import msgspec
 
 from controlplane.cache.ledger import LiveFulfilment, OrderLedger
 from controlplane.controller_manager import judging
+from controlplane.model import slimming
 from controlplane.model.fulfilment import Ended, Fulfilment, ObservedTask, TaskStop
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, delete, mod_is, put
+
+# Of one record: what else travels in its transaction is small.
+MOST_BYTES = 512 << 10
 
 
 class Release(NamedTuple):
@@ -83,18 +87,31 @@ def _release(
         tasks=tuple(judging.end(task, ledger, target=target, now=now, cancelled=cancelled) for task in tasks),
         ended=now,
     )
+    ended, value = _fitting(ended)
     place = keys.desired(fulfilment.target, fulfilment.id)
     report = keys.observed(fulfilment.target, fulfilment.id)
     item = Item(
         compares=(mod_is(report, live.observed_revision), mod_is(place, live.revision)),
         then=(
-            put(keys.ended(fulfilment.order, fulfilment.id), codec.encode(ended)),
+            put(keys.ended(fulfilment.order, fulfilment.id), value),
             delete(place),
             *((delete(report),) if live.observed_revision else ()),
             *(delete(keys.claim(name)) for name in fulfilment.holds),
         ),
     )
     return Release(ended, item)
+
+
+def _fitting(ended: Ended) -> tuple[Ended, bytes]:
+    """The record and its value, with texts cut where it would be too large to be written: every attempt ends."""
+    value = codec.encode(ended)
+    if len(value) > MOST_BYTES:
+        ended = msgspec.structs.replace(ended, tasks=slimming.slim(ended.tasks, MOST_BYTES // 2))
+        value = codec.encode(ended)
+    if len(value) > MOST_BYTES:
+        ended = msgspec.structs.replace(ended, tasks=slimming.shorten(ended.tasks))
+        value = codec.encode(ended)
+    return ended, value
 
 
 def stop_some(fulfilment: Fulfilment, stops: Sequence[TaskStop], *, epoch: int, revision: int) -> Item:

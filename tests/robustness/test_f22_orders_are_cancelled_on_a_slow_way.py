@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from controlplane.client import Client
 from controlplane.client.caller import Patience
+from controlplane.model.errors import IllegalTransition
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import OrderStatus
@@ -53,8 +55,10 @@ async def cancel(client: Client, orders: set[str]) -> None:
     turn = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def one(order: str) -> None:
+        # Some may have succeeded by then.
         async with turn:
-            await client.orders.cancel(order)
+            with suppress(IllegalTransition):
+                await client.orders.cancel(order)
 
     await asyncio.gather(*(one(order) for order in sorted(orders)))
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from controlplane.apiserver.joblets.messages import Answer
 from controlplane.apiserver.joblets.session import Session, name_of
-from controlplane.model import identity, texts, times
+from controlplane.model import identity, slimming, texts, times
 from controlplane.model.errors import (
     Broken,
     Conflict,
@@ -125,6 +125,9 @@ def item_of(observed: Observed, base_revision: int, session: Session) -> Item:
     desired = keys.desired(session.target, observed.id)
     inventory = keys.observed(session.target, observed.id)
     value = codec.encode(observed)
+    if len(value) > MAX_REPORT_BYTES:
+        # An end has to be told, whatever the task named.
+        value = codec.encode(replace(observed, tasks=slimming.slim(observed.tasks, MAX_REPORT_BYTES // 2)))
     if len(value) > MAX_REPORT_BYTES:
         raise LimitExceeded(f"a report must not be above {MAX_REPORT_BYTES} bytes, but has {len(value)}")
     return Item(
