@@ -48,6 +48,13 @@ class Stamp:
 
 
 @dataclass(slots=True)
+class PlacingItem(Item):
+    """Placements of these orders: a change of one of them refuses all."""
+
+    orders: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
 class _Pile:
     """Placements that become one item."""
 
@@ -57,7 +64,8 @@ class _Pile:
     size: int = 0
 
     def item(self) -> Item:
-        return Item(compares=(*self.guard, *self.orders.values()), then=tuple(self.operations))
+        compares = (*self.guard, *self.orders.values())
+        return PlacingItem(compares=compares, then=tuple(self.operations), orders=tuple(self.orders))
 
 
 class _Guards:
@@ -91,6 +99,8 @@ class Binder:
         self._make_identity = make_identity
         self._specs: dict[tuple[object, ...], TaskSpec] = {}
         self._traits: dict[Signature, Traits | None] = {}
+        # Orders whose placement was refused together with others': they travel alone in the next cycle.
+        self._alone: set[str] = set()
         # As they are while a cycle is bound.
         self._limits: dict[str, Number | None] = {}
 
@@ -102,7 +112,8 @@ class Binder:
         refuse anything; see `Sending` for ends that the leader decides on its own.
         """
         self._limits.clear()
-        piles: dict[str, _Pile] = {}
+        alone, self._alone = self._alone, set()
+        piles: dict[tuple[str, str], _Pile] = {}
         guards = _Guards(self._ledgers.cache.snapshot)
         tasks = self._tasks(placements, stamp)
         ledgers = {order: self._ledgers.orders[order] for order, _, _ in tasks}
@@ -123,7 +134,7 @@ class Binder:
                     compares = (*guard, unchanged[order], *_free(fulfilment))
                     yield Item(compares=compares, then=(operation, *_claims(fulfilment)))
                     continue
-                place = fulfilment.target if guard else ""
+                place = fulfilment.target if guard else "", order if order in alone else ""
                 pile = piles.get(place)
                 if pile is None:
                     pile = piles[place] = _Pile(guard)
@@ -133,6 +144,11 @@ class Binder:
                 if len(pile.operations) == _PUTS_AN_ITEM or pile.size >= _BYTES_AN_ITEM:
                     yield piles.pop(place).item()
         yield from (pile.item() for pile in piles.values())
+
+    def refused(self, item: Item) -> None:
+        """etcd refused the item. Whoever changes an order holds up the others of its item once, not again and again."""
+        if isinstance(item, PlacingItem) and len(item.orders) > 1:
+            self._alone.update(item.orders)
 
     def evictions(self, evictions: Iterable[Eviction], stamp: Stamp) -> Iterator[Item]:
         """Asks for a stop; what was released meanwhile is left alone."""

@@ -160,7 +160,7 @@ class Scheduler:
         writes: list[asyncio.Future[Outcome]] = []
         try:
             for item in items:
-                writes.append(asyncio.ensure_future(self._writer.write(item)))
+                writes.append(asyncio.ensure_future(self._write(item)))
                 if len(writes) % _AT_ONCE == 0:
                     await asyncio.sleep(0)
             return await asyncio.gather(*writes, return_exceptions=True)
@@ -168,6 +168,12 @@ class Scheduler:
             for write in writes:
                 write.cancel()
             raise
+
+    async def _write(self, item: Item) -> Outcome:
+        outcome = await self._writer.write(item)
+        if not outcome.succeeded:
+            self._binder.refused(item)
+        return outcome
 
     async def _commit(self, items: Iterable[Item]) -> None:
         """Sends all and waits until the cache contains every answered one, so that the next cycle sees them."""

@@ -161,6 +161,24 @@ def test_a_placement_compares_once_that_its_order_is_what_it_was_decided_on() ->
     assert last.compares == (as_decided, transaction.mod_is(keys.order(other.id), 3))
 
 
+def test_orders_that_were_refused_together_travel_alone_in_the_next_cycle_and_together_again_after_it() -> None:
+    stage = Stage(an_order().of(3).jobs(cpu=1))
+    others = [an_order().build() for _ in range(3)]
+    stage.told.write({keys.order(other.id): other for other in others})
+    ledger = stage.told.ledgers.orders[others[0].id]
+    signature = signature_of(ledger, ledger.resolved.jobs[0].job)
+    placements = [Placement(other.id, "job-0", "a", 1, signature) for other in others]
+    placements.append(Placement(stage.order.id, "job-0", "a", 3, signature))
+    (together,) = stage.binder.items(placements, STAMP)
+    stage.binder.refused(together)
+    apart = list(stage.binder.items(placements, STAMP))
+    assert sorted(len(item.then) for item in apart) == [1, 1, 1, 3]
+    assert all(len(item.compares) == 1 for item in apart)
+    for item in apart:
+        stage.binder.refused(item)
+    assert len(list(stage.binder.items(placements, STAMP))) == 1
+
+
 def test_an_order_that_changed_since_the_cycle_was_decided_is_left_to_the_next() -> None:
     stage = Stage(an_order().jobs(cpu=1))
     decided = replace(STAMP, revision=stage.told.history.revision)
