@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.failpoint import NONE as NO_FAILPOINTS
@@ -230,9 +230,19 @@ def _read(status: Entry | None) -> OrderStatus | None:
 
 
 def due_seconds(order: str, status: OrderStatus, clean_up: float, now: datetime) -> float:
-    """How long until the order may go; not above zero when it may go now."""
-    moments = [times.parse(status.finished, "finished")] if status.finished else [now]
+    """How long until the order may go; not above zero when it may go now. An end that nobody can read is now."""
+    present = now.timestamp()
+    moments = [_finished(status, present)]
     made = _made(order, now)
     if made is not None:
-        moments.append(datetime.fromtimestamp(made / 1000, UTC))
-    return (max(moments) + timedelta(seconds=clean_up) - now).total_seconds()
+        moments.append(made / 1000)
+    return max(moments) + float(clean_up) - present
+
+
+def _finished(status: OrderStatus, present: float) -> float:
+    """As a number: what somebody wrote by hand may lie beyond all calendars once a time is added to it."""
+    try:
+        finished = times.parse(status.finished, "finished").timestamp() if status.finished else present
+    except (Invalid, OverflowError, ValueError):
+        return present
+    return finished if finished <= present + _AHEAD_SECONDS else present

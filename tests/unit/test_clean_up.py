@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from controlplane.controller_manager.clean_up import due_seconds
 from controlplane.model import times
 from controlplane.model.identity import Mint
@@ -42,3 +44,17 @@ def test_an_identity_that_is_none_does_not_keep_its_order_for_ever() -> None:
 
 def test_an_identity_of_the_last_millisecond_there_is_keeps_its_order_without_an_error() -> None:
     assert due_seconds("7ZZZZZZZZZZZZZZZZZZZZZZZZZ", finished(NOW), 3600, NOW) == 3600
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59.999Z", "garbage", "2100-01-01T00:00:00.000Z"])
+def test_an_end_that_was_written_by_hand_keeps_its_order_for_the_usual_time(moment: str) -> None:
+    status = OrderStatus(order="", epoch=1, phase="Succeeded", counts=Counts(), finished=moment)
+    assert due_seconds(made(NOW - timedelta(days=1)), status, 3600, NOW) == 3600
+
+
+def test_an_identity_of_the_year_9999_does_not_keep_its_order_until_then() -> None:
+    assert due_seconds("76EZ91ZP0RNTE75M7QS50FXWBV", finished(NOW - timedelta(hours=2)), 3600, NOW) == -3600
+
+
+def test_a_time_beyond_all_calendars_is_a_long_time() -> None:
+    assert due_seconds(made(NOW), finished(NOW), 1e300, NOW) > 1e299
