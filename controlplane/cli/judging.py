@@ -15,6 +15,7 @@ from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.verify import p6_priority, p8_cache, p10_reasons, reading
 from controlplane.verify.checks import Checks
+from controlplane.verify.p9_dead import Unnoticed
 from controlplane.verify.reading import Span
 from controlplane.verify.verdict import Verdict, unknown
 
@@ -42,25 +43,34 @@ def locate(where: Whereabouts, etcd: str) -> Place:
 
 
 async def run(
-    place: Place, acknowledged: Sequence[str], progress: Callable[[int, Span], None]
+    place: Place,
+    acknowledged: Sequence[str],
+    progress: Callable[[int, Span], None],
+    listening: Callable[[float], None],
 ) -> tuple[Span, list[Verdict]]:
     store = Store(EtcdOptions(place.etcd), SystemClock())
     try:
         span, checks = await reading.read(store, Checks, progress)
-        return span, await _judge(checks, store, place, span, acknowledged)
+        await _follow(checks, store, place, span)
+        if place.data_dir is not None:
+            checks.suspicions.ask(Unnoticed(evidence.joblet_records(place.data_dir), evidence.lives))
+        await reading.settle(store, checks.suspicions, SystemClock(), listening)
+        checks.tell_suspicions()
+        return span, await _judge(checks, store, place, acknowledged)
     finally:
         await store.close()
 
 
-async def _judge(
-    checks: Checks, store: Store, place: Place, span: Span, acknowledged: Sequence[str]
-) -> list[Verdict]:  # fmt: skip
+async def _follow(checks: Checks, store: Store, place: Place, span: Span) -> None:
+    """Whoever leads next gets a moment to say so."""
     leader = checks.leader
     if leader.stands or place.replicas:
         await reading.follow(store, leader, span.last, lambda: leader.leads, _LEADER_SECONDS)
+
+
+async def _judge(checks: Checks, store: Store, place: Place, acknowledged: Sequence[str]) -> list[Verdict]:
+    leader = checks.leader
     checks.orders.acknowledged(acknowledged, now_milliseconds=wall_milliseconds())
-    await reading.settle(store, checks.suspicions, SystemClock())
-    checks.tell_suspicions()
     note = _NO_RECORDS if place.data_dir is None else _ran(checks, place.data_dir)
     return [
         checks.fenced.verdict(),

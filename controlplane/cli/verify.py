@@ -30,7 +30,10 @@ async def verify(
     with Bar("history", 1) as bar:
         place = judging.locate(shell.where, etcd)
         span, verdicts = await judging.run(
-            place, acknowledged, lambda at, span: bar.at(at - span.first, max(span.last - span.first, 1))
+            place,
+            acknowledged,
+            lambda at, span: bar.at(at - span.first, max(span.last - span.first, 1)),
+            lambda seconds: bar.say(f"something may not go on: listening for up to {seconds:.0f} s"),
         )
     _show(shell, span, verdicts)
     return NO if any(verdict.ok is False for verdict in verdicts) else None

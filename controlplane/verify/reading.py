@@ -118,10 +118,17 @@ async def _follow(store: Store, listener: Listener, after: int, until: Callable[
                 return
 
 
-async def settle(store: Store, suspicions: Suspicions, clock: Clock) -> None:
-    """Listens to what happens after history for as long as a suspicion needs; at once when there is none."""
+async def settle(
+    store: Store, suspicions: Suspicions, clock: Clock, listening: Callable[[float], None] = lambda seconds: None
+) -> None:
+    """Listens to what happens after history for as long as a suspicion needs; not at all when there is none.
+
+    `listening` is told before, how long that may take.
+    """
     suspicions.begin(clock.monotonic())
     left = suspicions.left(clock.monotonic())
+    if left:
+        listening(left)
     while left:
         try:
             after = suspicions.present.revision

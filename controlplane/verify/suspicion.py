@@ -41,11 +41,15 @@ class Suspicions:
 
     def __init__(self, present: Present, questions: Sequence[Question]) -> None:
         self.present = present
-        self._questions = questions
+        self._questions = list(questions)
         self._began = 0.0
         self._looked_at: dict[str, int] = {}
         self._open: dict[tuple[int, str], Suspicion] = {}
         self._unsettled = ""
+
+    def ask(self, question: Question) -> None:
+        """One more, before `begin`."""
+        self._questions.append(question)
 
     def start(self, state: Sequence[Event]) -> None:
         self.present.start(state)

@@ -15,6 +15,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aetcd import rpc
+
 from controlplane.model.errors import ControlPlaneError
 from controlplane.store import keys
 from controlplane.store.transaction import Item, delete
@@ -30,6 +32,8 @@ SETTINGS = cluster_pb2.Settings(joblet_lease=2, heartbeat=0.5, target_grace=2, k
 _FIRST_SECONDS = 3.0
 _ALONE = 0.7
 _DELAY = (0.075, 0.05)
+_AGAIN_SECONDS = 0.2
+_ACTIVATE, _DEACTIVATE, _NOSPACE, _MEMBER = 1, 2, 1, 1
 _REPLICAS = ("leader", "leader", "standby-0", "standby-1")
 _JOBLETS = ("local-1", FAR, "sim")
 
@@ -237,6 +241,36 @@ async def cut_joblet(arena: Arena, strike: Strike) -> None:
                 link.release()
 
 
+async def kill_shims(arena: Arena, strike: Strike) -> None:
+    """Of all commands that run there; the joblet lives and sees it."""
+    async with arena.hold(strike.whom) as free:
+        if free:
+            arena.world.joblets[strike.whom].kill_commands()
+
+
+async def fill_etcd(arena: Arena, strike: Strike) -> None:
+    """etcd says that it is out of space, as it does when its quota is used up."""
+    async with arena.hold("space") as free:
+        if free:
+            await _alarm(arena.world, _ACTIVATE)
+            await asyncio.sleep(strike.lasts)
+            await _alarm(arena.world, _DEACTIVATE)
+
+
+async def _alarm(world: World, action: int) -> None:
+    """However long it takes: an alarm that stays would be a fault that never ends."""
+    request = rpc.AlarmRequest(action=action, memberID=_MEMBER, alarm=_NOSPACE)
+    while True:
+        try:
+            await world.witness.store.channels.read(
+                lambda channel, left: rpc.MaintenanceStub(channel).Alarm(request, timeout=left)
+            )
+        except ControlPlaneError:
+            await asyncio.sleep(_AGAIN_SECONDS)
+        else:
+            return
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One fault of the catalogue: whom it may meet, and how long it lasts at least and at most."""
@@ -246,35 +280,42 @@ class Kind:
     seconds: tuple[float, float] = (0.0, 0.0)
 
 
+# New ones come last: a seed is kept together with how many there were.
 CATALOGUE: dict[str, Kind] = {
-    "kill replica": Kind(kill_replica, _REPLICAS, (0.0, 3.0)),
-    "restart replica": Kind(restart_replica, _REPLICAS, (0.0, 1.0)),
-    "stop replica": Kind(stop_replica, _REPLICAS, (0.5, 3.0 * TTL)),
+    "compact history": Kind(compact),
+    "cut a replica off from etcd": Kind(_cut("up", "down"), _REPLICAS, (0.5, 2.0 * TTL)),
+    "cut joblet": Kind(cut_joblet, (FAR,), (0.5, 8.0)),
+    "delay between a replica and etcd": Kind(delay_etcd, _REPLICAS, (2.0, 8.0)),
+    "delete the leader's key": Kind(delete_leader_key),
     "hold what a replica says to etcd": Kind(_cut("up"), _REPLICAS, (0.5, 2.0 * TTL)),
     "hold what etcd answers a replica": Kind(_cut("down"), _REPLICAS, (0.5, 2.0 * TTL)),
-    "cut a replica off from etcd": Kind(_cut("up", "down"), _REPLICAS, (0.5, 2.0 * TTL)),
-    "refuse a replica's connections to etcd": Kind(refuse_etcd, _REPLICAS, (0.2, 2.0 * TTL)),
-    "lose etcd's answers to a replica": Kind(lose_answers, _REPLICAS, (0.02, 1.0)),
-    "delay between a replica and etcd": Kind(delay_etcd, _REPLICAS, (2.0, 8.0)),
     "kill etcd": Kind(kill_etcd, seconds=(0.0, 4.0)),
-    "stop etcd": Kind(stop_etcd, seconds=(0.2, 4.0)),
-    "compact history": Kind(compact),
-    "revoke the leader's lease": Kind(revoke_lease),
-    "delete the leader's key": Kind(delete_leader_key),
-    "step down": Kind(step_down),
     "kill joblet": Kind(kill_joblet, _JOBLETS, (0.0, 8.0)),
+    "kill replica": Kind(kill_replica, _REPLICAS, (0.0, 3.0)),
+    "lose etcd's answers to a replica": Kind(lose_answers, _REPLICAS, (0.02, 1.0)),
+    "refuse a replica's connections to etcd": Kind(refuse_etcd, _REPLICAS, (0.2, 2.0 * TTL)),
+    "restart replica": Kind(restart_replica, _REPLICAS, (0.0, 1.0)),
+    "revoke the leader's lease": Kind(revoke_lease),
+    "step down": Kind(step_down),
+    "stop etcd": Kind(stop_etcd, seconds=(0.2, 4.0)),
     "stop joblet": Kind(stop_joblet, _JOBLETS, (0.5, 8.0)),
-    "cut joblet": Kind(cut_joblet, (FAR,), (0.5, 8.0)),
+    "stop replica": Kind(stop_replica, _REPLICAS, (0.5, 3.0 * TTL)),
+    "kill the shims of a joblet": Kind(kill_shims, ("local-1", FAR)),
+    "fill etcd": Kind(fill_etcd, seconds=(0.5, 5.0)),
 }
 
 
-def schedule(seed: int, seconds: float) -> list[Strike]:
-    """No fault is left at the end of that time. Most come alone, some while the one before still lasts."""
+def schedule(seed: int, seconds: float, kinds: int = len(CATALOGUE)) -> list[Strike]:
+    """No fault is left at the end of that time. Most come alone, some while the one before still lasts.
+
+    `kinds`: of the catalogue only so many, as it was once.
+    """
+    names = list(CATALOGUE)[:kinds]
     chance = random.Random(f"schedule-{seed}")
     strikes: list[Strike] = []
     at = _FIRST_SECONDS
     while True:
-        name = chance.choice(sorted(CATALOGUE))
+        name = chance.choice(names)
         kind = CATALOGUE[name]
         lasts, whom = chance.uniform(*kind.seconds), chance.choice(kind.whom)
         gap, alone = chance.uniform(0.3, 2.0), chance.random() < _ALONE
