@@ -5,6 +5,7 @@ Stopping is SIGTERM, a grace, SIGKILL.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GRACE_SECONDS = 5.0
+_SET_DUMPABLE = 4  # PR_SET_DUMPABLE of prctl(2)
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,22 @@ def arguments_of(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
     except OSError:
         return []
+
+
+def is_own(pid: int) -> bool:
+    """Whether the process runs as this user, really and effectively: anybody may have any command line. The owner of
+    its folder in /proc says less: that is root for one that must not be dumped."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return False
+    users = next((line.split()[1:3] for line in status.splitlines() if line.startswith("Uid:")), [])
+    return users == [str(os.geteuid())] * 2
+
+
+def keep_memory_private() -> None:
+    """From now on other processes of this user cannot read the memory, environment or descriptors of this one."""
+    ctypes.CDLL(None, use_errno=True).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def pids() -> list[int]:

@@ -28,8 +28,11 @@ def register(app: typer.Typer) -> None:
 
 def replica(**given: Any) -> None:
     """Run one replica."""
+    from controlplane.aio.processes import keep_memory_private
     from controlplane.replica import run
 
+    # It holds the keys of all secrets, and commands of tasks may run as the same user.
+    keep_memory_private()
     given["etcd"] = tuple(url.strip() for url in given["etcd"].split(",") if url.strip())
     settings = ReplicaSettings(**given, failpoints=os.environ.get("CONTROLPLANE_FAILPOINTS", ""))
     logs.to_stderr()

@@ -19,6 +19,7 @@ from controlplane.model.hosting import Papers
 
 _GRACE_SECONDS = 3.0
 _MOST_BYTES = 4096
+_DESCRIPTORS = "/dev/fd/"
 # That of a session among 2,000 targets.
 _LONGEST_LEASE_SECONDS = 64.0
 
@@ -35,6 +36,12 @@ def read_papers(descriptor: int = 0) -> Papers:
         return msgspec.json.decode(line, type=Papers)
     except msgspec.DecodeError:
         raise Invalid("hosted", "is for joblets that a replica starts: it tells who they are on stdin") from None
+
+
+def forget_kubeconfig(path: str) -> None:
+    """Closes the descriptor that the host passed, once its content is read: nobody can read it again through /proc."""
+    if path.startswith(_DESCRIPTORS):
+        os.close(int(path.removeprefix(_DESCRIPTORS)))
 
 
 def take(papers: Papers, home: Home) -> None:

@@ -21,6 +21,7 @@ import structlog
 
 from controlplane.aio.clock import BootClock, Clock, SystemClock, chance, wall_milliseconds
 from controlplane.aio.failpoint import Failpoints
+from controlplane.aio.processes import keep_memory_private
 from controlplane.joblet import hosted
 from controlplane.joblet.driver import Capacity, Driver
 from controlplane.joblet.drivers.process import ProcessDriver
@@ -54,6 +55,8 @@ async def run(settings: JobletSettings) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    if settings.hosted:
+        keep_memory_private()
     papers = hosted.read_papers() if settings.hosted else None
     if papers is not None:
         hosted.end_with_host(functools.partial(loop.call_soon_threadsafe, stopped.set))
@@ -65,9 +68,10 @@ async def run(settings: JobletSettings) -> None:
     hardware = machine.hardware()
     async with contextlib.AsyncExitStack() as stack:
         tasks = []
-        for target, driver, home in [
-            drivers async for drivers in _drivers(settings, clock, failpoints, stack, descriptors)
-        ]:
+        built = [drivers async for drivers in _drivers(settings, clock, failpoints, stack, descriptors)]
+        if settings.hosted:
+            hosted.forget_kubeconfig(settings.cluster.kubeconfig)
+        for target, driver, home in built:
             if papers is not None:
                 hosted.take(papers, home)
             worker = Worker(target, driver, home, clock=clock, failpoints=failpoints, machine=machine)

@@ -9,7 +9,6 @@ the field by its path and never shows a value: each of them may be a secret.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -68,7 +67,7 @@ class Kubeconfig(Part, frozen=True, kw_only=True):
 
 def parse(text: str, path: str = "kubeconfig") -> Kubeconfig:
     """What the text says about its current context, or Invalid."""
-    if len(text.encode()) > MAX_BYTES:
+    if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
         raise Invalid(path, f"must not be above {MAX_BYTES // 1024} KiB")
     whole = _mapping(_load(text, path), path)
     _only(whole, _TOP, path)
@@ -247,7 +246,7 @@ def _check_pem(data: str, what: str, path: str) -> None:
         return
     try:
         text = base64.b64decode("".join(data.split()), validate=True).decode("ascii")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         raise Invalid(path, "must be PEM in base64") from None
     if not re.search(rf"-----BEGIN [A-Z0-9 ]*{what}-----", text):
         raise Invalid(path, f"must hold a {what.lower()} in PEM")
@@ -295,16 +294,18 @@ def _load(text: str, path: str) -> object:
         mark = error.problem_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         raise Invalid(path, f"cannot be read{place}: it is no YAML") from None
-    except (yaml.YAMLError, ValueError):
+    except Exception:  # noqa: BLE001 - whatever the parser raises names a piece of the secret, which no log may show
         raise Invalid(path, "cannot be read: it is no YAML") from None
 
 
 def _check_plain(text: str) -> None:
-    """An alias could make a small text large, deep nesting could break who reads it."""
+    """An alias could make a small text large, deep nesting could break who reads it, a tag makes the parser convert."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise _Refused("anchors and aliases are not taken")
+        if getattr(event, "tag", None) not in (None, "!"):
+            raise _Refused("tags are not taken")
         if isinstance(event, yaml.ScalarEvent) and event.value == "<<":
             raise _Refused("merged mappings are not taken")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

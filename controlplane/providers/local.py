@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,11 +21,12 @@ import msgspec
 
 from controlplane.aio import processes
 from controlplane.aio.processes import Process
-from controlplane.model.errors import StaleAttempt, Unavailable
+from controlplane.model.errors import Refused, StaleAttempt, Unavailable
 from controlplane.model.scalepolicy import Made
 
 _JOBLET = (sys.executable, "-P", "-m", "controlplane.cli.controlplane", "joblet")
 _FILE = "provider.json"
+_NAME = re.compile(r"[a-z0-9.-]{1,63}")
 # Commands on the host of the replicas must not take the processor from them.
 NICE = "10"
 
@@ -50,14 +52,27 @@ class LocalProvider:
         self._children: list[int] = []
 
     async def create(self, made: Made) -> None:
-        await asyncio.to_thread(self._ensure, made)
+        await self._act(self._ensure, made)
 
     async def resize(self, made: Made) -> None:
         """A joblet leaves its commands running when it stops, and the next one in its folder adopts them."""
-        await asyncio.to_thread(self._ensure, made)
+        await self._act(self._ensure, made)
 
     async def remove(self, made: Made) -> None:
-        await asyncio.to_thread(self._remove, made)
+        await self._act(self._remove, made)
+
+    async def _act(self, action: Callable[[Made], None], made: Made) -> None:
+        """Refused for a name that leads out of the folder; Unavailable for whatever this host has against it."""
+        if not _NAME.fullmatch(made.target) or made.target.strip(".") == "":
+            raise Refused(f"{made.target!r} is no name of a target")
+        try:
+            await asyncio.to_thread(action, made)
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            raise Unavailable(f"this host cannot do it: {error.strerror or error}{where}") from None
+        except ValueError as error:
+            # Such as a null byte among the arguments.
+            raise Refused(f"its joblet cannot be started: {error}") from None
 
     def _ensure(self, made: Made) -> None:
         home = self._folder / made.target
@@ -166,7 +181,7 @@ def _by_command(home: Path) -> Iterator[Process]:
         arguments = processes.arguments_of(pid)
         if "joblet" in arguments and "--data-dir" in arguments:
             folder = arguments[arguments.index("--data-dir") + 1 :][:1]
-            process = processes.of(pid) if folder == [str(home)] else None
+            process = processes.of(pid) if folder == [str(home)] and processes.is_own(pid) else None
             if process is not None:
                 yield process
 

@@ -74,7 +74,10 @@ class WebhookProvider:
             raise OutcomeUnknown(f"no answer within {self._patience.answer_seconds:g} s") from None
         except aiohttp.ClientConnectorError:
             raise Unavailable("nobody is there") from None
-        except aiohttp.ClientError as error:
+        except (aiohttp.InvalidURL, ValueError) as error:
+            # Such as a UnicodeError of a host that is no name; nothing was sent.
+            raise Refused(f"its url cannot be asked ({type(error).__name__})") from None
+        except (aiohttp.ClientError, OSError) as error:
             raise OutcomeUnknown(f"the connection broke ({type(error).__name__})") from None
         if status in fine or 200 <= status < 300:
             return

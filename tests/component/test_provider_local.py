@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from controlplane.aio import processes
-from controlplane.model.errors import StaleAttempt, Unavailable
+from controlplane.model.errors import Refused, StaleAttempt, Unavailable
 from controlplane.model.scalepolicy import Made, TargetTemplate
 from controlplane.providers import local
 from controlplane.providers.local import LocalProvider, made_here
@@ -94,3 +95,45 @@ async def test_two_replicas_never_work_on_a_target_at_once(folder: Path) -> None
     with local._held(folder / "farm-1"), pytest.raises(Unavailable):
         await LocalProvider(folder, NOBODY, os.environ).create(MADE)
     assert started(folder) == []
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "..", ".", "/etc", "a/b", "A", "", "x" * 64])
+async def test_a_name_that_leads_elsewhere_starts_nothing(folder: Path, name: str) -> None:
+    inner = folder / "inner"
+    inner.mkdir()
+    provider = LocalProvider(inner, NOBODY, os.environ)
+    for action in (provider.create, provider.resize, provider.remove):
+        with pytest.raises(Refused, match="is no name of a target"):
+            await action(replace(MADE, target=name))
+    assert (os.listdir(folder), os.listdir(inner)) == (["inner"], [])
+
+
+async def test_what_the_host_has_against_it_is_the_targets_error_and_passes_with_its_cause(folder: Path) -> None:
+    (folder / "farm-1").write_text("a file where the folder should be")
+    provider = LocalProvider(folder, NOBODY, os.environ)
+    with pytest.raises(Unavailable, match=r"this host cannot do it: .*farm-1"):
+        await provider.create(MADE)
+    (folder / "farm-1").unlink()
+    await provider.create(MADE)
+    assert len(started(folder)) == 1
+
+
+async def test_a_null_byte_among_the_arguments_is_refused(folder: Path) -> None:
+    provider = LocalProvider(folder, NOBODY, os.environ)
+    with pytest.raises(Refused, match="cannot be started"):
+        await provider.create(replace(MADE, template=replace(MADE.template, region="a\0b")))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to start a process of another user")
+async def test_a_process_of_another_user_is_not_taken_for_the_joblet(folder: Path) -> None:
+    home = folder / "farm-1"
+    words = ("sh", "-c", "sleep 600; :", "joblet", "--data-dir", str(home))
+    stranger = await asyncio.create_subprocess_exec(*words, user=65534, start_new_session=True)
+    try:
+        await LocalProvider(folder, NOBODY, os.environ).create(MADE)
+        (joblet,) = made_here(folder).values()
+        assert joblet.pid != stranger.pid
+        assert stranger.returncode is None
+    finally:
+        os.killpg(stranger.pid, signal.SIGKILL)
+        await stranger.wait()

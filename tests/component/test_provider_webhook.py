@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from controlplane.aio.clock import SystemClock
 from controlplane.controller_manager import controllers
@@ -192,3 +193,15 @@ async def test_leaders_that_die_while_it_is_silent_make_one_cluster_and_remove_i
         removed = {key for key, body in zip(hook.keys, hook.bodies, strict=True) if body["action"] == "remove"}
         assert (len(created), len(removed)) == (1, 1)
         assert hook.cloud.clusters == {}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://scaler..example.com/", "http://.example.com/", f"http://{'a' * 64}.example.com/", "http://", "",
+        "http://here:99999999/", "http://[::1/", "http://xn--a\x80/", "nothing", "http://\x00/", "http://\ud800/",
+    ],
+)  # fmt: skip
+async def test_a_url_that_nobody_can_ask_is_the_targets_error_and_nobody_elses(url: str) -> None:
+    with pytest.raises((Refused, Unavailable, OutcomeUnknown)):
+        await WebhookProvider(SECRET, SystemClock(), QUICK).create(replace(MADE, url=url))

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from controlplane.aio import processes as processes_of_aio
 from controlplane.cli.up import leftovers, processes
 from controlplane.cli.up.layout import Layout, write_json
 from controlplane.joblet.drivers.spawner import Spawner
@@ -149,3 +150,41 @@ def test_json_files_are_replaced_whole(tmp_path: Path) -> None:
     write_json(file, {"a": 2})
     assert json.loads(file.read_text()) == {"a": 2}
     assert [path.name for path in tmp_path.iterdir()] == ["up.json"]
+
+
+def test_processes_of_others_are_not_own() -> None:
+    assert processes_of_aio.is_own(os.getpid())
+    assert not processes_of_aio.is_own(2**22 + 1)
+    stranger = subprocess.Popen(("sleep", "600"), user=65534) if os.geteuid() == 0 else None
+    try:
+        assert not processes_of_aio.is_own(stranger.pid if stranger is not None else 1)
+    finally:
+        if stranger is not None:
+            stranger.kill()
+            stranger.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to start a process of another user")
+@pytest.mark.parametrize("words", [("run-0",), ("-", "run-0"), ()])
+def test_a_shim_of_another_user_is_left_alone(tmp_path: Path, words: tuple[str, ...]) -> None:
+    joblets = tmp_path / "joblets"
+    shown = [str(joblets / "shim.py"), *(str(joblets / word) if word != "-" else word for word in words)]
+    stranger = subprocess.Popen(("sh", "-c", "sleep 600; :", *shown), user=65534, start_new_session=True)
+    try:
+        assert processes.stop_commands(joblets) == 0
+        assert stranger.poll() is None
+    finally:
+        os.killpg(stranger.pid, signal.SIGKILL)
+        stranger.wait()
+
+
+def test_a_process_that_keeps_its_memory_private_cannot_be_read_by_its_own_user() -> None:
+    look = "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), flush=True)"
+    code = f"import ctypes; from controlplane.aio import processes; {look}; processes.keep_memory_private(); {look}"
+    with child(*python(code)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"0\n"
+        assert processes_of_aio.is_own(process.pid), "it is still found"
+        if os.geteuid() != 0:
+            with pytest.raises(PermissionError):
+                Path(f"/proc/{process.pid}/environ").read_bytes()

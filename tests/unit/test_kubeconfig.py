@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controlplane.model import kubeconfig
 from controlplane.model.errors import Invalid
@@ -163,3 +166,48 @@ def test_it_does_not_show_itself() -> None:
     found = kubeconfig.parse(written(a_kubeconfig()))
     assert TOKEN not in repr(found)
     assert TOKEN in found.hidden()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "!!bool My-Token", "!!timestamp My-Token", "!!int My-Token", "!!float My-Token", "!!null My-Token",
+        "!!binary My-Token", "!!python/object:My-Token {}", "!My-Token x", "!!set {My-Token}", "!!omap [My-Token]",
+        "!<tag:yaml.org,2002:timestamp> My-Token",
+    ],
+)  # fmt: skip
+def test_a_tag_is_refused_and_nothing_of_the_value_is_told(value: str) -> None:
+    text = written(a_kubeconfig()).replace(f'"{TOKEN}"', value)
+    assert value in text
+    with pytest.raises(Invalid) as refused:
+        kubeconfig.parse(text, "secret s: kubeconfig")
+    assert refused.value.field == "secret s: kubeconfig"
+    assert "tags are not taken" in str(refused.value)
+    assert "my-token" not in str(refused.value).lower()
+    assert refused.value.__suppress_context__
+
+
+@given(st.data())
+def test_whatever_is_in_the_text_is_taken_or_refused_by_name(data: st.DataObject) -> None:
+    """No other exception: it would reach a log with a piece of the secret in it."""
+    text = written(a_kubeconfig())
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 40)))
+    pieces = ["!!bool ", "!!timestamp ", "2026-99-99", "0x", "1" * 5000, "{", "[", "'", '"', "\0", "\ud800", "é", "? "]
+    piece = data.draw(st.one_of(st.sampled_from(pieces), st.text(max_size=20)))
+    with suppress(Invalid):
+        kubeconfig.parse(text[:start] + piece + text[end:])
+
+
+@pytest.mark.parametrize("field", ["client-certificate-data", "client-key-data"])
+def test_a_certificate_that_is_no_ascii_is_refused_by_its_field(field: str) -> None:
+    def change(config: dict[str, Any]) -> None:
+        config["users"][0]["user"] = {
+            "client-certificate-data": base64_of(PEM),
+            "client-key-data": base64_of(KEY_PEM),
+            field: "zażółć",
+        }
+
+    with pytest.raises(Invalid) as refused:
+        kubeconfig.parse(changed(change))
+    assert refused.value.field.endswith(field)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -27,6 +29,7 @@ from controlplane.model.scalepolicy import (
 MAX_TARGETS = 1000
 MAX_SIZES = 32
 MAX_URL = 2048
+MAX_HOST = 253
 # Its targets are called <name>-<number>, and a name has at most 63 characters.
 MAX_NAME = 56
 MAX_STEP = 40
@@ -40,6 +43,7 @@ _THRESHOLDS: Mapping[str, tuple[Number, Number]] = {
     Metric.WAIT: (0, _MOST),
     Metric.UTILISATION: (1, 99),
 }
+_HOST_PART = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _LOCAL_DRIVERS = ("process", "simulated")
 
 
@@ -168,6 +172,15 @@ def _capacity(capacity: Mapping[str, Number], path: str) -> dict[str, Number]:
     return checked
 
 
+def _is_host(host: str | None) -> bool:
+    """An address, or a name as the DNS has them: parts of 1 to 63 characters, 253 in all."""
+    if host is None:
+        return False
+    with suppress(ValueError):
+        return ipaddress.ip_address(host.partition("%")[0]) is not None
+    return len(host) <= MAX_HOST and all(_HOST_PART.fullmatch(part) for part in host.removesuffix(".").split("."))
+
+
 def _url(policy: ScalePolicy, path: str) -> None:
     """Kept in clear, so nothing secret may be in it: requests are signed with a secret that replicas keep."""
     if policy.provider != "webhook":
@@ -177,10 +190,13 @@ def _url(policy: ScalePolicy, path: str) -> None:
     fields.line(policy.url, path, most=MAX_URL)
     try:
         parts = urlsplit(policy.url)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        sound = (
+            parts.scheme in ("http", "https") and _is_host(parts.hostname) and (parts.port is None or parts.port > 0)
+        )
     except ValueError:
         sound = False
     if not sound:
-        raise Invalid(path, f"must be an http or https URL for the provider webhook, not {policy.url!r}")
+        rule = "must be an http or https URL with the name or address of a host for the provider webhook"
+        raise Invalid(path, f"{rule}, not {policy.url!r}")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise Invalid(path, "must hold no user, password or fragment")

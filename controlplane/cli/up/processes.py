@@ -7,7 +7,17 @@ import os
 import signal
 from pathlib import Path
 
-from controlplane.aio.processes import GRACE_SECONDS, Process, arguments_of, descendants, of, pids, stop, wait_gone
+from controlplane.aio.processes import (
+    GRACE_SECONDS,
+    Process,
+    arguments_of,
+    descendants,
+    is_own,
+    of,
+    pids,
+    stop,
+    wait_gone,
+)
 
 __all__ = ["GRACE_SECONDS", "Process", "descendants", "of", "stop", "stop_commands", "wait_gone"]
 
@@ -43,7 +53,9 @@ def _shims(joblets: Path, *, nurseries: bool) -> list[Process]:
     found = []
     for pid in pids():
         arguments = arguments_of(pid)
-        is_shim = any(os.path.basename(argument) in _SHIMS for argument in arguments)
-        if is_shim and Path(arguments[-1]).parent == joblets and (set(arguments[-2]) == {"-"}) == nurseries:
+        is_shim = any(os.path.basename(argument) in _SHIMS for argument in arguments[:-1])
+        if not is_shim or Path(arguments[-1]).parent != joblets or not is_own(pid):
+            continue
+        if (set(arguments[-2]) == {"-"}) == nurseries:
             found.append(pid)
     return [process for process in map(of, found) if process is not None]
