@@ -43,11 +43,8 @@ class Strays:
 
 def _stop_seconds(present: Present, target: str) -> float | None:
     """What a stop takes at most; None where a lost cluster's pods are kept until somebody can say that they ended."""
-    status, settings = present.targets.get(target), silence.fitting(present.settings)
-    lease = silence.lease_seconds(settings)
+    lease = silence.lease_seconds(silence.fitting(present.settings))
     if target in present.sessions:
         return silence.POD_STOP_SECONDS + lease
-    if status is not None and not silence.kills_holders(status.driver):
-        return None
-    stop_within = status.stop_within if status is not None else 0
-    return NOTICED_SECONDS + lease + silence.grace_seconds(settings, float(stop_within))
+    grace = present.grace_seconds(target)
+    return None if grace is None else NOTICED_SECONDS + lease + grace

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from controlplane.model import silence
 from controlplane.model.cluster import ClusterStatus
 from controlplane.model.fulfilment import Claim, Ended, Fulfilment, Observed
 from controlplane.model.lifecycle import FINAL_ORDER
@@ -85,6 +86,14 @@ class Present:
         """Whether the order is final."""
         status = self.statuses.get(order)
         return status is not None and status.phase in FINAL_ORDER
+
+    def grace_seconds(self, target: str) -> float | None:
+        """How long attempts may outlive the target's session; None where there is none and nothing ends them."""
+        status = self.targets.get(target)
+        if target not in self.sessions and status is not None and not silence.kills_holders(status.driver):
+            return None
+        stop_within = status.stop_within if status is not None else 0
+        return silence.grace_seconds(silence.fitting(self.settings), float(stop_within))
 
     def _follow(self, event: Event) -> None:
         self.revision = max(self.revision, event.revision)

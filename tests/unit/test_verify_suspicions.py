@@ -12,7 +12,6 @@ from controlplane.model.settings import Settings
 from controlplane.store import keys
 from controlplane.verify import history
 from controlplane.verify.checks import Checks
-from controlplane.verify.p4_claims import RELEASED_SECONDS
 from controlplane.verify.p7_strays import NOTICED_SECONDS
 from controlplane.verify.p9_orders import TAKEN_UP_SECONDS
 from controlplane.verify.verdict import Verdict, Violation
@@ -149,7 +148,7 @@ def test_a_claim_without_its_holder_is_found() -> None:
     story = an_accepted_order()
     revision = story.commit({LICENCE: past.claim("licence", "A")})
     look = Look(story)
-    assert look.left == RELEASED_SECONDS
+    assert look.left == 15, "a holder dies within the grace time, then 10 s to notice"
     (violation,) = look.verdicts()["P4"].violations
     assert (violation.key, violation.revision) == (LICENCE, revision)
 
@@ -164,6 +163,24 @@ def test_a_claim_whose_holder_vanished_is_found_and_one_that_follows_it_is_not()
     assert look.violations() == []
     story.commit({LICENCE: past.claim("licence", "B")})
     assert [violation.key for violation in Look(story).violations()] == [LICENCE]
+
+
+def test_a_claim_has_the_time_that_its_target_was_promised() -> None:
+    story = an_accepted_order()
+    promised = replace(past.target_status("Suspect"), stop_within=40)
+    story.commit({LICENCE: past.claim("licence", "A"), keys.target_status("eu"): promised})
+    assert Look(story).left == 50
+
+
+@pytest.mark.parametrize("lives_on", ["the joblet still stops something", "nothing kills pods of a silent cluster"])
+def test_a_claim_whose_holder_may_live_waits(lives_on: str) -> None:
+    story = an_accepted_order()
+    story.commit({LICENCE: past.claim("licence", "A")})
+    if lives_on.startswith("the joblet"):
+        story.commit({keys.live("eu"): replace(past.live(cpu=1), leftovers=1)})
+    else:
+        story.commit({keys.target_status("eu"): replace(past.target_status("Suspect"), driver="kubernetes")})
+    assert Look(story).violations() == []
 
 
 def test_a_claim_with_its_holder_is_in_order() -> None:
