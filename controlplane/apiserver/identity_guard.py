@@ -2,7 +2,7 @@
 
 An identity is refused when it is older than finished orders are kept, not newer than what was cleaned up, that of an
 order that its user deleted, or too far ahead of the clock. What this replica's cache may not know yet, etcd compares,
-but for the first try of an identity that was made a moment ago: nobody can have run and deleted its order since then.
+but for the first try of an identity that was made a moment ago: its order cannot have come and gone unheard since then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from controlplane.model.order import Order
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Compare, Item, Outcome, Value
 
-_FRESH_SECONDS = 5.0
+_FRESH_SECONDS = 2.0
 
 
 class IdentityGuard:
@@ -35,11 +35,16 @@ class IdentityGuard:
             raise _deleted(name)
 
     def is_fresh(self, name: str) -> bool:
-        """Whether it was made a moment ago."""
-        return abs(self._now() - identity.milliseconds(name) / 1000) < _FRESH_SECONDS
+        """Whether it was made a moment ago, and this replica has not heard of it."""
+        if abs(self._now() - identity.milliseconds(name) / 1000) >= _FRESH_SECONDS:
+            return False
+        snapshot = self._deps.cache.snapshot
+        return snapshot.get("config/orders", name) is None and snapshot.get("status/orders", name) is None
 
     def creating(self, order: Order, mark: CleanedMark | None = None) -> Item:
-        """Puts the order unless it is there or was there before; shows what is in the way."""
+        """Puts the order unless it is there or was there before; shows what is in the way. Invalid: it is too old."""
+        mark = mark or identities.cleaned(self._deps.cache.snapshot)
+        self._check_age(identity.milliseconds(order.id), mark.milliseconds)
         key, old = keys.order(order.id), self.unused(order.id)
         look = (key, keys.order_status(order.id), keys.deleted_order(order.id), keys.CLEANED)
         return Item(
@@ -58,13 +63,11 @@ class IdentityGuard:
         return transaction.mod_is(keys.CLEANED, mark.revision)
 
     def judge(self, order: Order, outcome: Outcome) -> CleanedMark:
-        """After `creating` was refused though the order is not there: Invalid, or the mark on which to try again."""
+        """After a refused `creating` that shows no order: the mark to try again on. Invalid when it was deleted."""
         _, status, deleted, record = outcome.found
         if status is not None or deleted is not None:
             raise _deleted(order.id)
-        mark = _mark_in(record)
-        self._check_age(identity.milliseconds(order.id), mark.milliseconds)
-        return mark
+        return _mark_in(record)
 
     def _check_age(self, made: int, cleaned: int) -> None:
         kept = settings_of(self._deps.cache.snapshot).clean_up

@@ -109,15 +109,14 @@ class Submissions:
                 if request.id:
                     self.identities.check(request.id)
                 check_room(self._deps)
-                prepared = await self._prepared(request, content)
+                prepared = self._guarded(request, await self._prepared(request, content))
                 entrance.enter(prepared.order)
             except Refused as refusal:
                 known = await self._known(request.id, content)
                 if known is None:
                     raise refusal from None
                 return known
-            fresh = not request.id or self.identities.is_fresh(request.id)
-            done = _landed(prepared, await self._created(prepared, fresh=fresh), entrance)
+            done = _landed(prepared, await self._created(prepared), entrance)
         if isinstance(done, ControlPlaneError):
             raise done
         return done
@@ -154,11 +153,11 @@ class Submissions:
             try:
                 if request.id:
                     self.identities.check(request.id)
-                if not request.id or self.identities.is_fresh(request.id):
-                    prepare = partial(self.prepare, self.identified(request), orders.digest_of(request), known, now)
-                    prepared = await self._deps.offload.run(prepare)
-                    entrance.enter(prepared.order)
-                    plain[position] = prepared
+                prepare = partial(self.prepare, self.identified(request), orders.digest_of(request), known, now)
+                prepared = await self._deps.offload.run(prepare)
+                prepared = self._guarded(request, prepared)
+                entrance.enter(prepared.order)
+                plain[position] = prepared
             except ControlPlaneError:
                 # Decided on its own, where a refusal is certain.
                 continue
@@ -218,36 +217,52 @@ class Submissions:
             self._keep(self._resolutions, key, found, known)
         return found
 
-    async def _created(self, prepared: Prepared, *, fresh: bool) -> Outcome:
-        """The create's outcome. `fresh`: etcd need not be asked whether the identity was used before."""
-        item = prepared.item if fresh else self.identities.creating(prepared.order)
+    def _guarded(self, request: OrderRequest, prepared: Prepared) -> Prepared:
+        """With a write that asks etcd whether the identity was used before, unless nobody can have done that."""
+        if not request.id or self.identities.is_fresh(request.id):
+            return prepared
+        return prepared._replace(item=self.identities.creating(prepared.order))
+
+    async def _created(self, prepared: Prepared) -> Outcome:
+        """The create's outcome: it was written, or shows the order that is there."""
+        item = prepared.item
         for _ in range(_TRIES):
             outcome, _ = await insist(self._deps, item, lambda: self._again(prepared.order))
-            if outcome.succeeded or outcome.found[0] is not None or len(outcome.found) == 1:
+            if _is_answer(outcome) or len(outcome.found) == 1:
                 return outcome
             item = self.identities.creating(prepared.order, self.identities.judge(prepared.order, outcome))
         raise Unavailable("orders are being cleaned up faster than this one could be written; try again")
 
     async def _created_all(self, all_prepared: Sequence[Prepared]) -> list[Outcome | ControlPlaneError]:
-        """The same for many that are fresh: what etcd did not answer is asked for again, one by one."""
+        """The same for many: what etcd did not answer, or refused, is written again one by one."""
         outcomes = await self._deps.writer.write_all([prepared.item for prepared in all_prepared])
-        lost = [at for at, outcome in enumerate(outcomes) if isinstance(outcome, OutcomeUnknown)]
+        lost = [at for at, outcome in enumerate(outcomes) if not _is_answer(outcome)]
         for start in range(0, len(lost), _AT_ONCE):
             some = lost[start : start + _AT_ONCE]
-            again = (self._created(all_prepared[at], fresh=False) for at in some)
-            for at, outcome in zip(some, await asyncio.gather(*again, return_exceptions=True), strict=True):
-                if not isinstance(outcome, Outcome | ControlPlaneError):
-                    raise outcome
+            again = (self._once_more(all_prepared[at], outcomes[at]) for at in some)
+            for at, outcome in zip(some, await asyncio.gather(*again), strict=True):
                 outcomes[at] = outcome
         return outcomes
+
+    async def _once_more(self, prepared: Prepared, before: Outcome | ControlPlaneError) -> Outcome | ControlPlaneError:
+        """After an answer that was lost (an error), or a refusal that does not show the order."""
+        item = self._again(prepared.order)
+        if item is None and isinstance(before, ControlPlaneError):
+            return before
+        try:
+            if item is None:
+                self.identities.check(prepared.order.id)
+            return await self._created(prepared if item is None else prepared._replace(item=item))
+        except ControlPlaneError as error:
+            return error
 
     def _again(self, order: Order) -> Item | None:
         """For a create whose answer was lost: None when the identity may have run and gone meanwhile."""
         try:
             self.identities.check(order.id)
+            return self.identities.creating(order)
         except Invalid:
             return None
-        return self.identities.creating(order)
 
     async def _known(self, name: str, content: str) -> Submitted | None:
         """The order of that identity if it is there: what was accepted once stays accepted, whatever changed since."""
@@ -257,6 +272,13 @@ class Submissions:
             return None
         stored = await self._deps.store.get(keys.order(name))
         return None if stored is None else _compared(stored, content, [])
+
+
+def _is_answer(outcome: Outcome | ControlPlaneError) -> bool:
+    """Whether it says what became of the order, which is then there."""
+    if isinstance(outcome, Outcome):
+        return outcome.succeeded or outcome.found[0] is not None
+    return not isinstance(outcome, OutcomeUnknown)
 
 
 def _landed(

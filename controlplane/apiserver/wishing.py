@@ -15,6 +15,7 @@ from controlplane.cache.job_ledger import CALLED_OFF, CANCELLED, EXPIRED, HELD, 
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.wishes import cancelled
+from controlplane.engine.world import row_of
 from controlplane.model.errors import IllegalTransition, Invalid, LimitExceeded, NotFound, Unavailable
 from controlplane.model.fulfilment import TaskRef
 from controlplane.model.order import Move, Order, Release, Stopped, TaskSelection
@@ -66,6 +67,8 @@ def move_task(ledgers: Ledgers, job: str, index: int, *, to: str, attempt: int |
         _not_over(tasks, job, index, "moved")
         if tasks.state[index] == HELD:
             raise IllegalTransition(f"task {job}/{index} is held; release it instead", field="index")
+        if to:
+            _large_enough(ledgers, ledger, job, to)
         if not to and tasks.state[index] not in (LIVE, ORPHAN):
             # It is on no target that it could leave.
             return order
@@ -112,6 +115,15 @@ def confirm_stopped(ledgers: Ledgers, job: str, index: int) -> Change:
         return replace(order, stopped=_bounded((*kept, word)))
 
     return change
+
+
+def _large_enough(ledgers: Ledgers, ledger: OrderLedger, job: str, target: str) -> None:
+    """Invalid when the target, were it empty, could not hold the task: nobody should wait for that."""
+    row = row_of(target, ledgers.cache.snapshot, ledgers)
+    requests = next((resolved.job.requests or {} for resolved in ledger.resolved.jobs if resolved.job.name == job), {})
+    for name, amount in requests.items() if row is not None and row.capacity else ():
+        if row is not None and row.capacity.get(name, 0) < amount:
+            raise Invalid("to", f"must be large enough: {target} has {row.capacity.get(name, 0)} {name} in all")
 
 
 def _place(ledger: OrderLedger, word: Stopped) -> str | None:

@@ -109,6 +109,19 @@ async def test_a_waiting_task_may_be_sent_to_a_target_that_exists(api: Api) -> N
     assert [(one.index, one.attempt, one.to) for one in moved.item.moves] == [(0, 0, "t1")]
 
 
+async def test_a_task_is_not_sent_to_a_target_that_could_never_hold_it(api: Api) -> None:
+    order = await submitted(api)
+    for name, cpu in (("small", 0.5), ("large", 2)):
+        target = targets_pb2.Target(name=name)
+        target.capacity.of["cpu"] = cpu
+        made = await api.targets.Create(target)
+        await api.cache.reached(made.revision, 10)
+    error = await refusal(api.orders.MoveTask(move(order, 0, to="small")))
+    assert (type(error), getattr(error, "field", "")) == (errors.Invalid, "to")
+    assert "0.5 cpu" in str(error)
+    await api.orders.MoveTask(move(order, 0, to="large"))
+
+
 async def test_a_release_is_for_what_is_held_now(api: Api) -> None:
     order = await submitted(api)
     none = await api.orders.ReleaseTasks(tasks(order))

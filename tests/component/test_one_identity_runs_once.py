@@ -194,8 +194,10 @@ async def test_a_replica_that_did_not_hear_of_a_delete_is_refused_by_etcd(etcd: 
         await stage.finish(order.id)
         await stage.api.orders.Delete(common_pb2.DeleteRequest(name=order.id))
         await why_not(submit(late, order))
+        await why_not(submit_batch(late, order))
         await stage.clean()
         await why_not(submit(late, order))
+        await why_not(submit_batch(late, order))
         late.cache._apply = held  # type: ignore[method-assign]
 
 
