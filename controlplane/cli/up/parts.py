@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.cli.etcd_binary import Binary
 from controlplane.cli.up.layout import Layout
 from controlplane.cli.up.ports import ETCD, ETCD_PEER, GRPC, HTTP, Ports
 from controlplane.providers.local import NICE
@@ -33,6 +34,7 @@ class Plan:
     """All parts, in the order in which they start; they stop in the reverse order."""
 
     etcd_url: str
+    etcd_version: tuple[int, int, int]
     etcd: Part
     replicas: tuple[Part, ...]
     joblets: tuple[Part, ...]
@@ -53,7 +55,7 @@ class Plan:
         }
 
 
-def plan(layout: Layout, binary: str, ports: Ports, *, replicas: int, targets: int) -> Plan:
+def plan(layout: Layout, binary: Binary, ports: Ports, *, replicas: int, targets: int) -> Plan:
     client, peer = f"http://{ports.address(ETCD)}", f"http://{ports.address(ETCD_PEER)}"
     addresses = [(ports.address(GRPC + number), ports.address(HTTP + number)) for number in range(replicas)]
     endpoints = ",".join(grpc for grpc, _ in addresses)
@@ -63,11 +65,15 @@ def plan(layout: Layout, binary: str, ports: Ports, *, replicas: int, targets: i
         _replica(f"replica-{number}", client, grpc, http, made) for number, (grpc, http) in enumerate(addresses, 1)
     )
     workers = tuple(_joblet(layout, number, endpoints) for number in range(1, targets + 1))
-    return Plan(client, _etcd(layout, binary, client, peer), servers, workers)
+    return Plan(client, binary.version, _etcd(layout, binary.path, client, peer), servers, workers)
 
 
 def _etcd(layout: Layout, binary: str, client: str, peer: str) -> Part:
-    """An hour of history for replay and verify; small batches keep the fsync of one write from waiting for many."""
+    """An hour of history for replay and verify; small batches keep the fsync of one write from waiting for many.
+
+    No HTTP gateway, no foreign host and no foreign origin: by those any web page in a browser on this machine could
+    write orders, and so run commands.
+    """
     flags = {
         "name": MEMBER,
         "data-dir": str(layout.etcd),
@@ -81,6 +87,9 @@ def _etcd(layout: Layout, binary: str, client: str, peer: str) -> Part:
         "auto-compaction-mode": "periodic",
         "auto-compaction-retention": "1h",
         "snapshot-count": "50000",
+        "enable-grpc-gateway": "false",
+        "cors": "http://localhost.invalid:1",
+        "host-whitelist": "127.0.0.1,localhost",
         "logger": "zap",
         "log-level": "warn",
     }

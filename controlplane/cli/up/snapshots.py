@@ -26,6 +26,8 @@ from controlplane.store.kv import Store
 
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _TOOL_SECONDS = 600.0
+# Since this version etcdctl no longer restores.
+_ETCDUTL_ONLY = (3, 6, 0)
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,9 @@ def restore_up(file: Path, data_dir: Path, *, force: bool = False) -> Restored:
     layout.make()
     lock = layout.take_lock()
     try:
-        return restore(file, layout.etcd, Member(name=MEMBER, peer=f"http://{HOST}:{ETCD_PEER}"), force=force)
+        restored = restore(file, layout.etcd, Member(name=MEMBER, peer=f"http://{HOST}:{ETCD_PEER}"), force=force)
+        layout.note_etcd(etcd_binary.find().version)
+        return restored
     finally:
         os.close(lock)
 
@@ -154,12 +158,16 @@ def _unpack(file: Path, folder: Path, member: Member) -> None:
 
 
 def _tool() -> list[str]:
-    """etcd 3.6 restores with etcdutl, older ones with etcdctl too; beside the etcd that `up` runs, or on PATH."""
-    beside = Path(etcd_binary.find().path).parent
-    for name in ("etcdutl", "etcdctl"):
+    """etcd 3.6 restores with etcdutl alone, older ones with etcdctl too; beside the etcd that `up` runs, or on PATH."""
+    binary = etcd_binary.find()
+    beside = Path(binary.path).parent
+    only = binary.version >= _ETCDUTL_ONLY
+    for name in ("etcdutl",) if only else ("etcdutl", "etcdctl"):
         for place in (str(beside / name), shutil.which(name)):
             if place and os.access(place, os.X_OK):
                 return [place]
+    if only:
+        raise Unavailable(f"etcdutl is needed (it comes with etcd): put it beside {binary.path}, or on PATH")
     raise Unavailable("neither etcdutl nor etcdctl is here: install etcd-client")
 
 

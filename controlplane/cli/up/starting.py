@@ -88,12 +88,13 @@ def supervise(layout: Layout, size: Size, *, tell: Tell, when_ready: Tell) -> No
     try:
         binary = etcd_binary.find()
         tell(binary.sentence())
+        layout.check_etcd(binary.version)
         if leftovers.stop(layout, commands=False):
             tell("stopped what an earlier supervisor left running")
         layout.forget_processes()
         make_key_file(layout.secret_key, chance)
         with Ports() as ports:
-            parts = plan(layout, binary.path, ports, replicas=size.replicas, targets=size.targets)
+            parts = plan(layout, binary, ports, replicas=size.replicas, targets=size.targets)
 
             async def run() -> None:
                 supervisor = Supervisor(layout, parts, clock=SystemClock(), tell=tell)

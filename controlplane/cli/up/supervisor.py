@@ -97,6 +97,7 @@ class Supervisor:
             if part.group == "etcd":
                 while not await asyncio.to_thread(is_healthy, self._plan.etcd_url):
                     await self._clock.sleep(_PAUSE_SECONDS)
+                self._layout.note_etcd(self._plan.etcd_version)
         await self._wait_ready()
 
     async def _wait_ready(self) -> None:
