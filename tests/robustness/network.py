@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.etcd import free_ports, running_etcd
+from tests.etcd import Etcd, free_ports, running_etcd
 from tests.robustness.link import Link, linked
 from tests.robustness.world import Plan, World, a_world, names
 
@@ -16,12 +16,12 @@ Links = dict[str, Link]
 
 @asynccontextmanager
 async def linked_to_etcd(
-    folder: Path, plan: Plan | None = None, *, transcribe: bool = False
+    folder: Path, plan: Plan | None = None, *, transcribe: bool = False, etcd: Etcd | None = None
 ) -> AsyncIterator[tuple[World, Links]]:
-    """Each replica has a link of its own to etcd."""
+    """Each replica has a link of its own to etcd; to one that the test started before, when it is given."""
     plan = plan or Plan()
     async with AsyncExitStack() as stack:
-        etcd = stack.enter_context(running_etcd(folder / "etcd"))
+        etcd = etcd or stack.enter_context(running_etcd(folder / "etcd"))
         links: Links = {}
         for name in names(plan.replicas):
             links[name] = await stack.enter_async_context(linked(etcd.endpoint, transcribe=transcribe))
