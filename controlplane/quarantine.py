@@ -9,6 +9,8 @@ Deposed and cancellation are no failures of a key and never come here (`ends_ter
 from __future__ import annotations
 
 import asyncio
+import heapq
+import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,6 +32,8 @@ _REMEMBERED_SECONDS = 600.0
 # Work that was begun again counts as well when it has not failed for so long.
 _HEALED_SECONDS = 10.0
 _MANY = 1000
+_MOST_LOGGED, _LOG_SECONDS = 50, 10.0
+_MOST_FRAMES = 25
 
 Key = tuple[str, str, str]
 
@@ -53,6 +57,7 @@ class Quarantine:
         self._record = record
         self._cases: dict[Key, _Case] = {}
         self._ill = 0
+        self._logged, self._logged_since = 0, 0.0
         self.failures = 0
         self.changed = asyncio.Event()
 
@@ -72,20 +77,21 @@ class Quarantine:
             self._ill += 1
         self._cases[key] = _Case(sentence(error), since, count, now, now + seconds, again)
         self.failures += 1
-        log.error(
-            "handling a key failed, it is tried again later",
-            part=part,
-            kind=kind,
-            name=name,
-            count=count,
-            again_seconds=seconds,
-            exc_info=error,
-        )
+        fields = {"part": part, "kind": kind, "name": name, "count": count, "again_seconds": seconds}
+        if self._logs_now(now):
+            log.error("handling a key failed, it is tried again later", **fields, traceback=_traceback(error))
         message = f"{part}: {sentence(error)}"
         self._record(Happening(about=About(kind=kind, name=name), reason=FAILED, message=message, type=WARNING))
         self._forget_old(now)
         self.changed.set()
         return seconds
+
+    def _logs_now(self, now: float) -> bool:
+        """A traceback takes a millisecond, and many keys may fail at once: the first of each while are logged."""
+        if now - self._logged_since >= _LOG_SECONDS:
+            self._logged, self._logged_since = 0, now
+        self._logged += 1
+        return self._logged <= _MOST_LOGGED
 
     def passed(self, part: str, kind: str, name: str) -> None:
         case = self._cases.get((part, kind, name)) if self._ill else None
@@ -114,6 +120,38 @@ class Quarantine:
         if case is not None:
             case.again_at = min(case.again_at, case.failed_at + LEAST_SECONDS)
 
+    def took_part(self, part: str, since: float) -> None:
+        """All keys of the component that were free to be tried then, and did not fail since, are handled again."""
+        if not self._ill:
+            return
+        for key, case in tuple(self._cases.items()):
+            if key[0] == part and not case.healed and case.failed_at < since and case.again_at <= since:
+                self.passed(*key)
+
+    def names(self, part: str, kind: str, held_at: float) -> list[str]:
+        """The keys of that kind that the component left out then, in order."""
+        if not self._ill:
+            return []
+        return sorted(
+            name
+            for (of, what, name), case in self._cases.items()
+            if (of, what) == (part, kind) and not case.healed and (case.again_at > held_at or case.failed_at >= held_at)
+        )
+
+    def next_seconds(self, part: str) -> float | None:
+        """How long until a key of the component may be tried again; None when none is isolated."""
+        moments = [case.again_at for key, case in self._cases.items() if key[0] == part and not case.healed]
+        return max(0.0, min(moments) - self._clock.monotonic()) if moments else None
+
+    def due(self, part: str, kind: str) -> list[str]:
+        """The isolated keys of that kind whose time to be tried again has come."""
+        now = self._clock.monotonic()
+        return [
+            name
+            for (of, what, name), case in self._cases.items()
+            if (of, what) == (part, kind) and not case.healed and case.again_at <= now
+        ]
+
     @property
     def total(self) -> int:
         return self._ill
@@ -122,8 +160,8 @@ class Quarantine:
         """The newest of what is isolated now, so many at most."""
         if not self._ill:
             return ()
-        ill = [(key, case) for key, case in self._cases.items() if not case.healed]
-        ill.sort(key=lambda pair: pair[1].since, reverse=True)
+        every = ((key, case) for key, case in self._cases.items() if not case.healed)
+        ill = heapq.nlargest(most, every, key=lambda pair: pair[1].since)
         return tuple(
             Isolated(
                 about=About(kind=kind, name=name),
@@ -133,7 +171,7 @@ class Quarantine:
                 since=case.since,
                 again=case.again,
             )
-            for (part, kind, name), case in ill[:most]
+            for (part, kind, name), case in ill
         )
 
     async def supervise(self, part: str, kind: str, name: str, work: Callable[[], Awaitable[None]]) -> None:
@@ -172,6 +210,9 @@ class PartWard:
         self._quarantine = quarantine
         self._part = part
 
+    def empty(self) -> bool:
+        return not self._quarantine.total
+
     def holds(self, kind: str, name: str) -> bool:
         return self._quarantine.holds(self._part, kind, name)
 
@@ -180,6 +221,11 @@ class PartWard:
 
     def passed(self, kind: str, name: str) -> None:
         self._quarantine.passed(self._part, kind, name)
+
+
+def _traceback(error: Exception) -> str:
+    """Of bounded length, and without the values of variables, however logs are written."""
+    return "".join(traceback.format_exception(error, limit=-_MOST_FRAMES, chain=False))
 
 
 def ends_term(error: BaseException) -> bool:

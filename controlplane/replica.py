@@ -267,6 +267,7 @@ class Replica:
             space=self._space,
             keyring=self._keyring,
             record=self._events.record,
+            quarantine=self._quarantine,
         )
 
     async def _campaign(self, election: Election) -> None:
@@ -293,7 +294,12 @@ class Replica:
         writer = FencedWriter(leadership)
         quarantine = Quarantine(self._clock, self._events.record)
         scheduler = Scheduler(
-            self._ledgers, writer, self._clock, make_identity=self._mint.make, failpoints=self._failpoints
+            self._ledgers,
+            writer,
+            self._clock,
+            make_identity=self._mint.make,
+            failpoints=self._failpoints,
+            quarantine=quarantine,
         )
         upkeep = controllers.Upkeep(self._store, self._space, self._archive)
         try:

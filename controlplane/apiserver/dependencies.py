@@ -21,6 +21,7 @@ from controlplane.model.errors import ControlPlaneError
 from controlplane.model.event import Record, ignore
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Term
+from controlplane.quarantine import Quarantine
 from controlplane.sealing import NO_KEYS, Keyring
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
@@ -67,6 +68,7 @@ class ApiDependencies:
     incarnation: str
     space: SpaceWatch
     record: Record = ignore
+    quarantine: Quarantine | None = None
     keyring: Keyring = NO_KEYS
     logs: Desk = field(default_factory=Desk)
     offload: Offload = field(default_factory=Offload)

@@ -14,6 +14,7 @@ from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.model.errors import Broken, Invalid
 from controlplane.model.object import Named
 from controlplane.model.settings import Settings
+from controlplane.model.target import Target
 
 S = TypeVar("S", bound=msgspec.Struct)
 N = TypeVar("N", bound=Named)
@@ -69,3 +70,9 @@ class SnapshotCatalogue:
 
     def settings(self) -> Settings:
         return settings_of(self._snapshot)
+
+
+def gives_time_limits(snapshot: Snapshot) -> bool:
+    """Whether some target gives a time limit to tasks whose job has none."""
+    targets = (entry.sound(Target) for entry in snapshot.all("config/targets"))
+    return any(target is not None and target.default_time_limit is not None for target in targets)

@@ -8,14 +8,16 @@ who were waiting for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
+from controlplane.aio.thread_team import QUESTIONS
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.past import ledgers_at, ledgers_of
 from controlplane.cache.reflector import Cache
 from controlplane.cache.snapshot import Snapshot
-from controlplane.model.errors import Compacted, NotFound
+from controlplane.model.errors import Compacted, LimitExceeded, NotFound
 from controlplane.model.leadership import Cycle
 from controlplane.store.kv import Store
 
@@ -23,6 +25,7 @@ R = TypeVar("R")
 
 # A picture of a big world is as big as the world.
 _KEEP_SECONDS = 5.0
+MOST_WAITING = 100
 
 
 class StillWorlds:
@@ -32,26 +35,41 @@ class StillWorlds:
         self._kept: Ledgers | None = None
         self._now = asyncio.Lock()
         self._then = asyncio.Lock()
+        self._waiting = 0
 
     async def ask(self, question: Callable[[Ledgers], R]) -> R:
         """The answer on a world that contains all that the cache does at this moment."""
         wanted = self._cache.revision
-        async with self._now:
-            ledgers = self._kept
-            if ledgers is None or ledgers.cache.revision < wanted:
-                ledgers = await asyncio.to_thread(ledgers_of, self._cache.snapshot)
-                self._keep(ledgers)
-            return await asyncio.to_thread(question, ledgers)
+        with self._bounded():
+            async with self._now:
+                ledgers = self._kept
+                if ledgers is None or ledgers.cache.revision < wanted:
+                    ledgers = await QUESTIONS.run(ledgers_of, self._cache.snapshot)
+                    self._keep(ledgers)
+                return await QUESTIONS.run(question, ledgers)
 
     async def ask_of(self, cycle: Cycle, question: Callable[[Ledgers], R]) -> R:
         """The answer on the world that the cycle saw; Compacted when etcd does not remember it any more."""
-        async with self._then:
-            try:
-                ledgers = await ledgers_at(self._store, cycle.revision)
-            except Compacted:
-                message = f"cycle {cycle.n} saw revision {cycle.revision}, which etcd does not remember any more"
-                raise Compacted(message) from None
-            return await asyncio.to_thread(question, ledgers)
+        with self._bounded():
+            async with self._then:
+                try:
+                    ledgers = await ledgers_at(self._store, cycle.revision)
+                except Compacted:
+                    message = f"cycle {cycle.n} saw revision {cycle.revision}, which etcd does not remember any more"
+                    raise Compacted(message) from None
+                return await QUESTIONS.run(question, ledgers)
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        """A question is answered when all before it are; beyond so many, nobody would still wait for the answer."""
+        if self._waiting >= MOST_WAITING:
+            message = f"this replica answers {MOST_WAITING} such questions already; try again later, or another replica"
+            raise LimitExceeded(message, retry_after_seconds=1.0)
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
 
     def _keep(self, ledgers: Ledgers) -> None:
         self._kept = ledgers

@@ -25,7 +25,7 @@ from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.identity_guard import IdentityGuard
 from controlplane.apiserver.quotas import Entrance, Quotas
-from controlplane.apiserver.reading import SnapshotCatalogue
+from controlplane.apiserver.reading import SnapshotCatalogue, gives_time_limits
 from controlplane.apiserver.repeating import insist
 from controlplane.apiserver.space_guard import check_room
 from controlplane.cache.reflector import Delta
@@ -188,7 +188,8 @@ class Submissions:
         """Kept ones belong to the cache's own catalogue, like the resolutions."""
         orders.check(request, known)
         resolution = self._resolution(request, known)
-        orders.agree(request, resolution)
+        limited = bool(resolution.gang_bytes) and gives_time_limits(self._deps.cache.snapshot)
+        orders.agree(request, resolution, limited=limited)
         order = orders.build(request, resolution, identity="", now="", content=content)
         admitted = Admitted(order, warnings.of(request) + orders.doubts(request, resolution, known))
         if isinstance(known, SnapshotCatalogue):

@@ -10,13 +10,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission import catalogue, cluster, fields
+from controlplane.apiserver.admission import catalogue, cluster, fields, gang
 from controlplane.apiserver.admission import job as jobs
 from controlplane.apiserver.admission import order as orders
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.changing import Change, not_final
 from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.reading import gives_time_limits
 from controlplane.cache.ledgers import Ledgers
 from controlplane.model import times
 from controlplane.model.errors import IllegalTransition, Invalid
@@ -81,6 +82,9 @@ def _agree(order: Order, changed: Order, ledgers: Ledgers) -> None:
     unique = {resource.name for resource in changed.resources if resource.unique}
     if unique and resolved.gang and resolved.task_count() > 1:
         raise Invalid("resources", f"{min(unique)!r} is unique: only one task of a gang could hold it")
+    if changed.resources != order.resources:
+        limited = gives_time_limits(ledgers.cache.snapshot)
+        gang.fits_with(resolved, changed.resources, changed.owner, "resources", limited=limited)
     own = {resource.name for resource in resolved.resources if resource.unique}
     for part in resolved.jobs:
         jobs.unique_limit(len(unique | own.intersection(part.job.resources)), "resources")

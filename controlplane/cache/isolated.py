@@ -13,9 +13,12 @@ def isolation_of(snapshot: Snapshot) -> Isolation | None:
     return entry.sound(Isolation) if entry is not None else None
 
 
-def isolated_in(snapshot: Snapshot, kind: str, name: str) -> Isolated | None:
-    """What the leader says of this object, if it is left out."""
+def isolated_in(snapshot: Snapshot, kind: str, name: str, part: str = "") -> Isolated | None:
+    """What the leader says of this object, if it is left out, by that component if one is named."""
     record = isolation_of(snapshot)
     if record is None:
         return None
-    return next((key for key in record.keys if (key.about.kind, key.about.name) == (kind, name)), None)
+    for key in record.keys:
+        if (key.about.kind, key.about.name) == (kind, name) and part in ("", key.part):
+            return key
+    return None

@@ -6,13 +6,13 @@ may be read in another thread, where the ledgers of a running replica may not.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from immutables import Map
 
+from controlplane.aio.thread_team import QUESTIONS
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Delta, Listener, enter
 from controlplane.cache.snapshot import Snapshot, Tree, entry_of, with_entry
@@ -79,7 +79,7 @@ async def snapshot_at(store: Store, revision: int) -> Snapshot:
 
 async def ledgers_at(store: Store, revision: int) -> Ledgers:
     """Compacted as above. Built in a thread: a big world takes a while to read."""
-    return await asyncio.to_thread(ledgers_of, await snapshot_at(store, revision))
+    return await QUESTIONS.run(ledgers_of, await snapshot_at(store, revision))
 
 
 async def ledgers_through(store: Store, revisions: Sequence[int]) -> AsyncGenerator[Ledgers, None]:
@@ -89,7 +89,7 @@ async def ledgers_through(store: Store, revisions: Sequence[int]) -> AsyncGenera
     """
     left = deque(revisions)
     still = Still(await snapshot_at(store, left[0]))
-    ledgers = await asyncio.to_thread(_ledgers_on, still)
+    ledgers = await QUESTIONS.run(_ledgers_on, still)
     coming: list[Change] = []
     async with aclosing(watch(store.channels, keys.ROOT, left[0] + 1)) as batches:
         async for batch in batches:

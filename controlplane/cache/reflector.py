@@ -20,6 +20,7 @@ import structlog
 from immutables import Map
 
 from controlplane.aio.clock import Clock
+from controlplane.aio.thread_team import QUESTIONS
 from controlplane.cache.freshness import Freshness
 from controlplane.cache.snapshot import Entry, Snapshot, Tree, place_of
 from controlplane.model.errors import Compacted, Unavailable
@@ -67,6 +68,8 @@ class Cache:
         self._freshness = Freshness(
             store, clock, holds=lambda: self._revision, waited_for=self._lowest_wait, advance=self._advance
         )
+        self._hashing = asyncio.Lock()
+        self._hashed: tuple[int, str, int] | None = None
         self.repaired = 0
 
     @property
@@ -174,7 +177,7 @@ class Cache:
     def _apply(self, changes: Sequence[Change], revision: int) -> None:
         deltas = [enter(self._trees, change) for change in changes]
         self._revision = max(revision, self._revision)
-        self._snapshot = None
+        self._snapshot = self._hashed = None
         for listener in tuple(self._listeners):
             self._tell(listener, deltas)
         self._release_waits()
@@ -232,9 +235,12 @@ class Cache:
 
     async def hash(self) -> tuple[int, str, int]:
         """(revision, digest, number of keys) of the picture; see HashResponse for what is digested."""
-        snapshot = self.snapshot
-        digest, count = await asyncio.to_thread(digest_of, snapshot)
-        return snapshot.revision, digest, count
+        async with self._hashing:
+            snapshot = self.snapshot
+            if self._hashed is None or self._hashed[0] != snapshot.revision:
+                digest, count = await QUESTIONS.run(digest_of, snapshot)
+                self._hashed = (snapshot.revision, digest, count)
+            return self._hashed
 
 
 def enter(trees: dict[str, Tree], change: Change) -> Delta:

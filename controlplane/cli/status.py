@@ -17,6 +17,7 @@ REPLICAS = (
     Column("HTTP", lambda item: str(item["http"])),
     Column("VERSION", lambda item: str(item["version"])),
 )
+_MOST_NAMED = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -63,6 +64,7 @@ def shape(answer: Any) -> dict[str, Any]:
         "poisoned": answer.poisoned,
         "repaired": answer.repaired,
         "cache_age_seconds": round(answer.cache_age_seconds, 3),
+        "isolated": {"total": answer.isolated, "keys": [_isolated(key) for key in answer.isolated_keys]},
         "etcd": {
             "cluster_id": etcd.cluster_id,
             "version": etcd.version,
@@ -82,6 +84,18 @@ def shape(answer: Any) -> dict[str, Any]:
     }
 
 
+def _isolated(key: Any) -> dict[str, Any]:
+    return {
+        "kind": key.kind,
+        "name": key.name,
+        "part": key.part,
+        "error": key.error,
+        "count": key.count,
+        "since": key.since,
+        "again": key.again,
+    }
+
+
 def sentences(found: dict[str, Any]) -> list[str]:
     etcd, restoring = found["etcd"], found["restoring"]
     said = [
@@ -93,7 +107,22 @@ def sentences(found: dict[str, Any]) -> list[str]:
         said.append(etcd["why"])
     if found["archive_error"]:
         said.append(f"finished orders stay, the archive cannot be written: {found['archive_error']}")
+    if found["isolated"]["total"]:
+        said += _of_isolated(found["isolated"])
     if restoring:
         waiting = ", ".join(restoring["waiting_for"]) or "nobody any more"
         said.append(f"restored at {restoring['since']}, nothing is placed yet; waits for the joblets of: {waiting}")
+    return said
+
+
+def _of_isolated(isolated: dict[str, Any]) -> list[str]:
+    """How many keys are left out, and a line for each of some."""
+    total, some = isolated["total"], isolated["keys"][:_MOST_NAMED]
+    front = "1 key is" if total == 1 else f"{total} keys are"
+    more = f"; {len(some)} of them:" if len(some) < total else ":"
+    said = [f"{front} isolated: handling fails, and is tried again later, the rest goes on{more}"]
+    said += [
+        f"  {key['kind']} {key['name']} ({key['part']}, {key['count']} x since {key['since']}): {key['error']}"
+        for key in some
+    ]
     return said

@@ -41,6 +41,8 @@ _ROOM_SECONDS = 10.0
 _RUNS_AN_ITEM = 20
 _BYTES_AN_ITEM = 500_000
 _MOMENT = timedelta(milliseconds=1)
+# Whatever the settings say, runs that are longer ago than this are not made up for.
+_MOST_KEPT_SECONDS = 366 * 86400.0
 
 
 class Step(NamedTuple):
@@ -89,12 +91,14 @@ def _side_by_side(schedule: Schedule, runs: list[datetime], *, under_way: bool) 
 
 def begin(order: Order, before: OrderStatus | None, now: datetime, kept_seconds: float) -> datetime:
     """The moment up to which everything is dealt with: nothing is made that is older than finished orders are kept."""
-    oldest = now - timedelta(seconds=max(kept_seconds, LATE_SECONDS))
+    oldest = now - timedelta(seconds=min(max(kept_seconds, LATE_SECONDS), _MOST_KEPT_SECONDS))
     if before is not None and before.scheduled:
         return max(times.parse(before.scheduled, "scheduled"), oldest)
     first = times.parse(order.created, "created")
     if order.not_before:
-        first = max(first, times.parse(order.not_before, "not_before") - _MOMENT)
+        not_before = times.parse(order.not_before, "not_before")
+        # A time at the beginning of the calendar has no moment before it, and has passed anyway.
+        first = max(first, not_before - _MOMENT) if not_before > first else first
     return max(first, oldest)
 
 
@@ -215,7 +219,9 @@ class Recurring:
         order, now = template.order, self._clock.wall()
         # Nobody knows what was made when the note of it cannot be read: begin anew.
         known = entry is None or before is not None
-        since = begin(order, before, now, self._kept_seconds()) if known else now
+        # One that is cancelled or paused makes no runs, whatever its times are.
+        runs = known and not order.cancel and not order.paused
+        since = begin(order, before, now, self._kept_seconds()) if runs else now
         whole = plan(order, before, now, since=since, under_way=bool(under_way))
         if not known:
             whole = whole._replace(through=now)

@@ -23,6 +23,7 @@ from controlplane.controller_manager.runner import Again
 from controlplane.model import times
 from controlplane.model.cluster import ClusterStatus
 from controlplane.model.errors import Conflict, OutcomeUnknown, Unavailable
+from controlplane.model.isolation import sentence
 from controlplane.model.target import TargetStatus
 from controlplane.quarantine import Quarantine
 from controlplane.store import codec, keys
@@ -147,9 +148,13 @@ class Restoring:
                 continue
             ledger = self._ledgers.orders.get(live.fulfilment.order)
             cancelled = ledger is None or ledger.order.cancel
-            end = release.ended_by_loss(
-                live, "Lost", cancelled=cancelled, epoch=self._writer.epoch, now=now, ledger=ledger
-            )
+            try:
+                end = release.ended_by_loss(
+                    live, "Lost", cancelled=cancelled, epoch=self._writer.epoch, now=now, ledger=ledger
+                )
+            except Exception as error:  # noqa: BLE001 - supervision: the others end, and the restore with them
+                log.error("a fulfilment cannot be ended", fulfilment=live.fulfilment.id, error=sentence(error))
+                continue
             items.append(end.item)
             if len(items) == _AT_ONCE:
                 break

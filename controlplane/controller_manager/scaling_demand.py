@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.engine.backlog import Backlog
 from controlplane.engine.floor import Floor
@@ -33,6 +34,13 @@ class Taker:
         self._floor = Floor((facts_of(target, None, self._capacity),))
 
     def takes(self, signature: Signature) -> bool:
+        """Whether such a task would run there. One that cannot be judged is not taken: it must not stop the others."""
+        try:
+            return self._takes(signature)
+        except Exception:  # noqa: BLE001 - supervision: the scheduler meets the same error, and tells of it
+            return False
+
+    def _takes(self, signature: Signature) -> bool:
         kind = signature.kind
         serves = self._serves
         if serves.class_ not in ("", kind.class_) or serves.region not in ("", signature.region):
@@ -66,7 +74,7 @@ class Demand:
         for order in sorted(touched | later):
             ledger = self._ledgers.orders.get(order)
             wants = ledger is not None and ledger.wants_room()
-            if ledger is not None and wants and any(ledger.ready(job, moment) > 0 for job in ledger.jobs):
+            if ledger is not None and wants and _is_ready(ledger, moment):
                 self._since.setdefault(order, monotonic)
                 continue
             self._since.pop(order, None)
@@ -94,3 +102,11 @@ class Demand:
     def next_time(self) -> str | None:
         """When more waits by time alone."""
         return self._backlog.next_time()
+
+
+def _is_ready(ledger: OrderLedger, moment: str) -> bool:
+    """One that cannot be judged waits for nothing: it must not stop the others."""
+    try:
+        return any(ledger.ready(job, moment) > 0 for job in ledger.jobs)
+    except Exception:  # noqa: BLE001 - supervision: the scheduler meets the same error, and tells of it
+        return False

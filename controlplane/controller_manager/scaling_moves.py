@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from controlplane.cache.ledgers import Ledgers
-from controlplane.engine.room import Room
+from controlplane.engine.guarding import room_of
 from controlplane.engine.signature import Signature, signature_of
 from controlplane.engine.world import World
 from controlplane.model.fulfilment import Fulfilment
+from controlplane.model.isolation import Bystander
 from controlplane.model.quantity import Number
 
 REASON = "Moved"
@@ -59,7 +60,8 @@ def _unstarted(ledgers: Ledgers, world: World) -> Iterator[Unstarted]:
 
 def choose(world: World, newcomer: str, candidates: Sequence[Unstarted]) -> list[Unstarted]:
     """Those that move, at most so many."""
-    room = Room(world)
+    room = room_of(world, Bystander())
+    world = room.world
     row = world.floor.row(newcomer)
     if row is None:
         return []
@@ -68,6 +70,8 @@ def choose(world: World, newcomer: str, candidates: Sequence[Unstarted]) -> list
     chosen: list[Unstarted] = []
     for one in candidates:
         source = one.fulfilment.target
+        if source not in capacity:
+            continue
         if len(chosen) == MOST or source == newcomer or row not in room.open_rows(one.signature)[0]:
             continue
         needs = {name: amount for name, amount in one.fulfilment.requests.items() if amount > 0}

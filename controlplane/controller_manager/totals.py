@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
+import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.cache.ledgers import Ledgers, Touched
@@ -19,6 +20,7 @@ from controlplane.cache.processed import ProcessedCounter
 from controlplane.controller_manager.runner import Again
 from controlplane.model import times
 from controlplane.model.errors import Conflict
+from controlplane.model.isolation import sentence
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Counts
 from controlplane.model.target import TargetStatus
@@ -26,6 +28,8 @@ from controlplane.model.totals import Meter, TargetTotals, Totals, processed
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.transaction import Item, mod_is, put
+
+log = structlog.get_logger(__name__)
 
 KEY = "totals"
 _SECONDS = 1.0
@@ -164,9 +168,13 @@ class TotalsKeeper:
                 self._sums.set(identity, None)
 
     def _open(self, identity: str) -> Counts | None:
-        """The counts of an order that is not over."""
+        """The counts of an order that is not over; one that cannot be counted does not keep the others from it."""
         ledger = self._ledgers.orders.get(identity)
-        return ledger.counts() if ledger is not None and ledger.phase not in FINAL_ORDER else None
+        try:
+            return ledger.counts() if ledger is not None and ledger.phase not in FINAL_ORDER else None
+        except Exception as error:  # noqa: BLE001 - supervision: its own controller meets the same error
+            log.warning("an order cannot be counted", order=identity, error=sentence(error))
+            return None
 
     def _look_at_target(self, name: str) -> None:
         snapshot = self._ledgers.cache.snapshot

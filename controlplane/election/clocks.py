@@ -51,7 +51,11 @@ class Clocks:
         """Looks again and again; never returns."""
         for seconds in chain(_FIRST_LOOKS, repeat(LOOK_SECONDS)):
             await self._clock.sleep(seconds)
-            self._tell(odd_ones(await self._look()))
+            try:
+                self._tell(odd_ones(await self._look()))
+            except Exception:
+                # Whatever a peer says of its clock, it must not end this replica.
+                log.exception("the clocks of the others cannot be compared")
 
     async def _look(self) -> dict[str, float]:
         """How far each replica's clock is ahead of this one's. Who does not answer, or does not say, is left out."""

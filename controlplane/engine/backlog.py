@@ -19,12 +19,14 @@ from controlplane.engine.rules.facts import Facts
 from controlplane.engine.service import NO_DEADLINE, Group, Queue, Rank
 from controlplane.engine.signature import Signature, signature_of
 from controlplane.model import deadline, times
+from controlplane.model.isolation import Bystander, Ward
 from controlplane.model.order import ResolvedJob
 
 # (priority, owner, signature), and the order for a gang, which queues alone.
 Place = tuple[int, str, Signature, str]
 Member = tuple[Rank, str]
 _MOST_SIGNATURES = 50_000
+_MANY = 1000
 
 
 @dataclass(slots=True)
@@ -57,14 +59,18 @@ class _Line:
 
 
 class Backlog:
-    def __init__(self, ledgers: Ledgers) -> None:
+    def __init__(self, ledgers: Ledgers, ward: Ward | None = None) -> None:
+        """Orders that the ward holds do not wait here, and what raises for an order is reported there."""
         self._ledgers = ledgers
+        self._ward: Ward = ward or Bystander()
         self._lines: dict[Place, _Line] = {}
         self._places: dict[str, dict[Member, Place]] = {}
         self._signatures: dict[tuple[object, ...], Signature] = {}
         self._book = Book.of(())
         self._minute = ""
-        self._due: list[tuple[str, str]] = []
+        # When each order is looked at again by time alone; and those times in a heap, with what no longer counts.
+        self._due: dict[str, str] = {}
+        self._moments: list[tuple[str, str]] = []
         self._apart: set[str] = set()
         self._preempting: set[str] = set()
 
@@ -88,15 +94,32 @@ class Backlog:
         changed = False
         # Sorted, so that a large backlog is entered from end to end and not all over the place.
         for identity in sorted(again) if len(again) > 1 else again:
-            ledger = self._ledgers.orders.get(identity)
-            wants = ledger if ledger is not None and ledger.wants_room() else None
-            if wants is None and identity not in self._places:
-                continue
-            changed = True
-            self._forget(identity)
-            if wants is not None:
-                self._enter(wants, now, moment)
+            try:
+                changed = self._look_again(identity, now, moment) or changed
+            except Exception as error:  # noqa: BLE001 - supervision: the other orders wait on
+                changed = True
+                self._forget(identity)
+                self._ward.failed("Order", identity, error)
         return changed
+
+    def _look_again(self, identity: str, now: datetime, moment: str) -> bool:
+        ledger = self._ledgers.orders.get(identity)
+        wants = ledger if ledger is not None and ledger.wants_room() else None
+        if wants is not None and self._ward.holds("Order", identity):
+            wants = None
+        if wants is None and identity not in self._places:
+            return False
+        self._forget(identity)
+        if wants is not None:
+            self._enter(wants, now, moment)
+        else:
+            self._due.pop(identity, None)
+        return True
+
+    def leave_out(self, orders: Iterable[str]) -> None:
+        """Lets these orders wait here no longer, until they are looked at again."""
+        for identity in orders:
+            self._forget(identity)
 
     def suppose(self, ledger: OrderLedger, now: datetime) -> None:
         """Lets an order wait that nobody submitted."""
@@ -104,7 +127,13 @@ class Backlog:
 
     def next_time(self) -> str | None:
         """When the time of a waiting order comes."""
-        return self._due[0][0] if self._due else None
+        while self._moments and not self._counts(self._moments[0]):
+            heapq.heappop(self._moments)
+        return self._moments[0][0] if self._moments else None
+
+    def waits(self) -> bool:
+        """Whether any task may be placed."""
+        return any(line.tasks for line in self._lines.values())
 
     def queues(self) -> list[Queue]:
         return [
@@ -121,8 +150,23 @@ class Backlog:
         ]
 
     def _come(self, moment: str) -> Iterator[str]:
-        while self._due and self._due[0][0] <= moment:
-            yield heapq.heappop(self._due)[1]
+        while self._moments and self._moments[0][0] <= moment:
+            entry = heapq.heappop(self._moments)
+            if self._counts(entry):
+                del self._due[entry[1]]
+                yield entry[1]
+
+    def _counts(self, entry: tuple[str, str]) -> bool:
+        return self._due.get(entry[1]) == entry[0]
+
+    def _look_again_at(self, moment: str, identity: str) -> None:
+        if self._due.get(identity) == moment:
+            return
+        self._due[identity] = moment
+        if len(self._moments) > 2 * len(self._due) + _MANY:
+            self._moments = [(when, name) for name, when in self._due.items() if name != identity]
+            heapq.heapify(self._moments)
+        heapq.heappush(self._moments, (moment, identity))
 
     def _forget(self, identity: str) -> None:
         self._apart.discard(identity)
@@ -135,10 +179,13 @@ class Backlog:
 
     def _enter(self, ledger: OrderLedger, now: datetime, moment: str) -> None:
         identity = ledger.order.id
-        places: dict[Member, Place] = {}
+        places = self._places[identity] = {}
         following = ledger.next_time(moment)
         if following is not None:
-            heapq.heappush(self._due, (following, identity))
+            times.parse(following, "time of the order")
+            self._look_again_at(following, identity)
+        else:
+            self._due.pop(identity, None)
         gang: Place | None = None
         for position, resolved, detour, ready in groups_of(ledger, moment):
             facts = self._book.facts(ledger.order, resolved.job)
@@ -152,14 +199,13 @@ class Backlog:
             if line is None:
                 line = self._lines[place] = _Line()
             line.set(member, ready)
+            places[member] = place
             if gang is not None:
                 line.parts[member] = signature
-            places[member] = place
             if signature.spread:
                 self._apart.add(identity)
         if ledger.order.preempts:
             self._preempting.add(identity)
-        self._places[identity] = places
 
     def _signature(self, ledger: OrderLedger, resolved: ResolvedJob, facts: Facts, detour: Detour) -> Signature:
         order, job = ledger.order, resolved.job

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -82,12 +82,24 @@ class Decision:
         return text.hexdigest()
 
 
-def decide(world: World, queues: Iterable[Queue]) -> Decision:
+# Told of a queue whose turn raised, which is then over.
+Blame = Callable[[Queue, Exception], None]
+
+
+def decide(world: World, queues: Iterable[Queue], blame: Blame | None = None) -> Decision:
+    """With `blame`, a queue that raises does not end the decision, whose result then only says who is to blame."""
     queues = list(queues)
     cycle = _Cycle(world, queues)
     while cycle.budget > 0 and (turn := cycle.service.next()) is not None:
         serve = cycle.serve_gang if turn.line.queue.parts else cycle.serve
-        cycle.service.done(turn, stuck=serve(turn))
+        try:
+            stuck = serve(turn)
+        except Exception as error:
+            if blame is None:
+                raise
+            blame(turn.line.queue, error)
+            stuck = True
+        cycle.service.done(turn, stuck=stuck)
     for line in cycle.service.waiting():
         cycle.refused[words.QUEUED] += line.tasks
     return Decision(

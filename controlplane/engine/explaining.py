@@ -6,18 +6,20 @@ Computed on the same snapshot by the code that decides cycles. What a past cycle
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
 import msgspec
 
 from controlplane.cache.detour import Detour
+from controlplane.cache.isolated import isolated_in
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.engine import reasons, sentences, unstarted, words
 from controlplane.engine.backlog import Backlog
-from controlplane.engine.decide import decide
+from controlplane.engine.guarding import decide_guarded, room_of
 from controlplane.engine.room import Room
 from controlplane.engine.service import Queue, Rank
 from controlplane.engine.signature import Signature, signature_of
@@ -25,6 +27,7 @@ from controlplane.engine.verdicts import FITS, codes_of
 from controlplane.engine.world import Lookout, World
 from controlplane.model import times
 from controlplane.model.explanation import Ahead, Explanation, GroupExplanation, TargetVerdict
+from controlplane.model.isolation import Casualties, Ward, sentence
 from controlplane.model.job import Job
 
 _MOST_AHEAD = 20
@@ -33,21 +36,57 @@ _PLENTY = 1 << 40
 
 def explain(ledgers: Ledgers, order: str, now: datetime, cycle: int | None = None) -> Explanation:
     """The order must be under way at that time; what is over has no ledger and nothing to explain."""
-    ledger = ledgers.orders[order]
-    backlog, world = survey(ledgers, now)
-    room = Room(world)
-    groups = tuple(groups_of(room, ledger, times.show(now)))
+    ledger, ward = ledgers.orders[order], Casualties()
+    backlog, seen = survey(ledgers, now, ward)
+    room = room_of(seen, ward)
+    world = room.world
+    groups: tuple[GroupExplanation, ...] = ()
+    with reporting(ward, order):
+        groups = tuple(groups_of(room, ledger, times.show(now)))
     ahead = ahead_of(backlog.queues(), order)
+    going = next_to_go(world, backlog, order, ward)
+    why = why_isolated(ledgers, order, ward)
+    if why:
+        groups = tuple(_isolated_groups(ledger, groups))
     return Explanation(
         order=order,
         cycle=cycle,
         revision=world.revision,
-        conclusion=conclusion(ledger, groups, ahead, next_to_go(world, backlog, order)),
+        conclusion=why or conclusion(ledger, groups, ahead, going),
         groups=groups,
         ahead=tuple(ahead[:_MOST_AHEAD]),
         ahead_total=sum(one.tasks for one in ahead),
-        rule_errors=tuple(rule_errors(world, ledger)),
+        rule_errors=tuple(rule_errors(world, ledger)) if not why else (),
     )
+
+
+@contextmanager
+def reporting(ward: Ward, order: str) -> Iterator[None]:
+    """Whatever is raised inside is a failure of the order, and goes no further."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - supervision: an order that cannot be explained is told to be so
+        ward.failed("Order", order, error)
+
+
+def why_isolated(ledgers: Ledgers, order: str, ward: Casualties) -> str:
+    """Why the order is left out, as the leader wrote it down, or as it shows here; empty when it is not."""
+    known = isolated_in(ledgers.cache.snapshot, "Order", order)
+    if known is not None:
+        times_ = "once" if known.count == 1 else f"{known.count} times"
+        return (
+            f"The order is isolated: handling it failed {times_} in {known.part}, since {known.since}: {known.error}. "
+            f"It is tried again at {known.again}; a change of the order is taken up sooner."
+        )
+    error = ward.errors.get(("Order", order))
+    return f"The order is isolated: handling it fails: {sentence(error)}." if error is not None else ""
+
+
+def _isolated_groups(ledger: OrderLedger, groups: Sequence[GroupExplanation]) -> Iterator[GroupExplanation]:
+    targets = {group.job: group.targets for group in groups}
+    for (job, detour), reason in reasons.isolated_parts(ledger).items():
+        count = dict(ledger.jobs[job].parts())[detour]
+        yield GroupExplanation(job=job, count=count, reason=reason, targets=targets.get(job, ()))
 
 
 def rule_errors(world: World, ledger: OrderLedger) -> list[str]:
@@ -59,11 +98,15 @@ def rule_errors(world: World, ledger: OrderLedger) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def survey(ledgers: Ledgers, now: datetime) -> tuple[Backlog, World]:
-    """Everything that waits and the world it waits in, as a cycle would begin with them."""
-    lookout, backlog = Lookout(ledgers), Backlog(ledgers)
+def survey(ledgers: Ledgers, now: datetime, ward: Casualties | None = None) -> tuple[Backlog, World]:
+    """Everything that waits and the world it waits in, as a cycle would begin with them: without what the ward holds,
+    and without what raises."""
+    ward = ward if ward is not None else Casualties()
+    lookout, backlog = Lookout(ledgers, ward), Backlog(ledgers, ward)
     backlog.update(list(ledgers.orders), now, lookout.book(ledgers.cache.snapshot))
-    return backlog, lookout.look(now, apart=backlog.apart, preempting=backlog.preempting)
+    world = lookout.look(now, apart=backlog.apart, preempting=backlog.preempting)
+    backlog.leave_out(ward.orders)
+    return backlog, world
 
 
 def groups_of(room: Room, ledger: OrderLedger, now: str) -> list[GroupExplanation]:
@@ -116,10 +159,10 @@ def ahead_of(queues: list[Queue], order: str) -> list[Ahead]:
     return [Ahead(order=name, priority=-place[0], tasks=tasks[name]) for name, place in ordered]
 
 
-def next_to_go(world: World, backlog: Backlog, order: str) -> int:
+def next_to_go(world: World, backlog: Backlog, order: str, ward: Ward) -> int:
     """How many tasks of the order go at once, if nothing changes."""
     unbounded = msgspec.structs.replace(world.settings, cycle_budget=_PLENTY)
-    decision = decide(replace(world, settings=unbounded), backlog.queues())
+    _, decision = decide_guarded(replace(world, settings=unbounded), backlog.queues, ward)
     return sum(sum(batch.counts) for batch in decision.batches if batch.order == order)
 
 

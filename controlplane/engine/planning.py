@@ -17,10 +17,12 @@ from controlplane.cache.ledgers import Ledgers
 from controlplane.engine.explaining import conclusion, groups_of, survey
 from controlplane.engine.floor import Floor
 from controlplane.engine.forecast import Forecast
+from controlplane.engine.guarding import decide_guarded
 from controlplane.engine.room import Room
 from controlplane.engine.world import TargetRow, World, facts_of
 from controlplane.model import times
 from controlplane.model.explanation import GroupExplanation, Plan, PlannedPlacement
+from controlplane.model.isolation import Casualties
 from controlplane.model.order import Order
 from controlplane.model.target import Target
 
@@ -34,10 +36,14 @@ def plan(
     ledger = OrderLedger.open(msgspec.structs.replace(order, not_before=None), 0, ledgers.resolved(order))
     # Jobs that come after others are planned as if it were their turn: nobody knows how long the others take.
     ledger.depends = None
-    backlog, seen = survey(ledgers, now)
-    backlog.suppose(ledger, now)
+    ward = Casualties()
+    backlog, seen = survey(ledgers, now, ward)
     world = changed(seen, added, removed)
     world = replace(world, settings=msgspec.structs.replace(world.settings, cycle_budget=_PLENTY))
+    # Others that cannot be decided about are left out, as cycles leave them out; of the order itself an error is told.
+    world, _ = decide_guarded(world, backlog.queues, ward)
+    backlog.leave_out(ward.orders)
+    backlog.suppose(ledger, now)
     forecast = Forecast(world, backlog.queues(), order.id)
     wait = _until(order.not_before, now)
     placements = tuple(

@@ -20,9 +20,14 @@ Part = tuple[str, Detour]
 
 def of_order(room: Room, ledger: OrderLedger, now: str, judged: Judged | None = None) -> tuple[Reason, ...]:
     """`judged` keeps verdicts on this very room, for who asks about many orders."""
+    return counted_reasons(ledger, now, of_parts(room, ledger, now, judged))
+
+
+def counted_reasons(ledger: OrderLedger, now: str, parts: dict[Part, str]) -> tuple[Reason, ...]:
+    """How many tasks wait for which reason, when these are the reasons of their parts."""
     counted: Counter[str] = Counter()
     counted[words.LOST] = sum(job.counts[ORPHAN] for job in ledger.jobs.values())
-    for (name, detour), why in of_parts(room, ledger, now, judged).items():
+    for (name, detour), why in parts.items():
         job = ledger.jobs[name]
         pending = dict(job.parts())[detour]
         backing_off = pending - dict(job.parts(now)).get(detour, 0) if why not in _OF_THE_ORDER else 0
@@ -46,6 +51,17 @@ def of_parts(room: Room, ledger: OrderLedger, now: str, judged: Judged | None = 
     return found
 
 
+def isolated_parts(ledger: OrderLedger) -> dict[Part, str]:
+    """Of an order that is left out because handling it fails: that is why all of it waits."""
+    return {
+        (name, detour): words.ISOLATED
+        for name, job in ledger.jobs.items()
+        if not ledger.ending and job.pending() and not ledger.blocked(name)
+        for detour, count in job.parts()
+        if count
+    }
+
+
 def _of_the_targets(room: Room, ledger: OrderLedger, resolved: ResolvedJob, detour: Detour, judged: Judged) -> str:
     signature = signature_of(ledger, resolved.job, room.world.book.facts(ledger.order, resolved.job), detour)
     key = (signature, ledger.order.owner)
@@ -66,4 +82,4 @@ def of_the_order(ledger: OrderLedger, name: str, now: str) -> str | None:
     return None
 
 
-_OF_THE_ORDER = frozenset({words.PAUSED, words.NOT_BEFORE, words.WAITS_FOR_JOBS})
+_OF_THE_ORDER = frozenset({words.PAUSED, words.NOT_BEFORE, words.WAITS_FOR_JOBS, words.ISOLATED})

@@ -28,6 +28,7 @@ PAUSED = "Paused"
 NOT_BEFORE = "NotBefore"
 BACKING_OFF = "BackingOff"
 WAITS_FOR_JOBS = "WaitsForJobs"
+ISOLATED = "Isolated"  # handling it fails; it is left out and tried again later
 LOST = "Lost"  # its fulfilment vanished, and its end is about to be written
 
 # The filters in the order in which they are asked. The nearer a task came to fitting, the later in this list its

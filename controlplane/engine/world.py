@@ -5,12 +5,15 @@ Immutable, so that who decides in a thread of its own, or asks about a changed w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from immutables import Map
 
+from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.restoring import is_restoring
 from controlplane.cache.settings import settings_of
@@ -21,12 +24,15 @@ from controlplane.engine.rules.book import Book
 from controlplane.engine.rules.facts import TargetFacts
 from controlplane.model import times, windows
 from controlplane.model.fulfilment import Claim, Fulfilment
+from controlplane.model.isolation import Bystander, Ward
 from controlplane.model.quantity import Number, sane, whole
 from controlplane.model.rule import Rule
 from controlplane.model.scalepolicy import REMOVE, Made
 from controlplane.model.settings import Settings
 from controlplane.model.target import Live, Target, TargetStatus, Window
 from controlplane.store import keys
+
+R = TypeVar("R")
 
 _NO_LIVE: Map[str, Fulfilment] = Map()
 
@@ -77,8 +83,10 @@ class World:
 class Lookout:
     """Looks at the same ledgers again and again; what did not change is not worked out again."""
 
-    def __init__(self, ledgers: Ledgers) -> None:
+    def __init__(self, ledgers: Ledgers, ward: Ward | None = None) -> None:
+        """Targets that the ward holds are not there; what raises for a target or an order is reported to it."""
         self._ledgers = ledgers
+        self._ward: Ward = ward or Bystander()
         self._rows: dict[str, tuple[tuple[object, ...], TargetRow | None]] = {}
         self._floor = Floor(())
         self._book: tuple[tuple[tuple[str, int], ...], Book] = ((), Book.of(()))
@@ -91,7 +99,7 @@ class Lookout:
         facts = tuple(row.facts for row in rows)
         if facts != self._floor.targets:
             self._floor = Floor(facts)
-            self._rows = {name: self._rows[name] for name in names}
+            self._rows = {name: self._rows[name] for name in names if name in self._rows}
         book = self.book(snapshot)
         return World(
             revision=snapshot.revision,
@@ -102,10 +110,38 @@ class Lookout:
             held={entry.parts[0]: entry.sound(Claim) for entry in snapshot.all("claims")},
             book=book,
             owners=self._ledgers.owners.frozen(),
-            limited=limited(self._ledgers, book, self._floor, now) if book.limits else {},
-            spread=spread(self._ledgers, apart),
-            priorities=priorities(self._ledgers, book, now) if preempting else {},
+            limited=self._limited(book, now) if book.limits else {},
+            spread=self._spread(apart),
+            priorities=self._priorities(book, now) if preempting else {},
         )
+
+    def _limited(self, book: Book, now: datetime) -> dict[str, int]:
+        """How many placed tasks count against each rule that limits."""
+        counted: Counter[str] = Counter()
+        for names in self._of_each(self._ledgers.orders, lambda ledger: limits_of(ledger, book, self._floor, now)):
+            counted.update(names)
+        return dict(counted)
+
+    def _spread(self, orders: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Where tasks of these orders are that keep away from each other."""
+        return dict(self._of_each(orders, lambda ledger: (ledger.order.id, spread_of(ledger))))
+
+    def _priorities(self, book: Book, now: datetime) -> dict[str, int]:
+        """The effective priority of every order under way."""
+        return dict(
+            self._of_each(self._ledgers.orders, lambda ledger: (ledger.order.id, priority_of(ledger, book, now)))
+        )
+
+    def _of_each(self, orders: Iterable[str], ask: Callable[[OrderLedger], R]) -> Iterator[R]:
+        """The answer of each order that is under way; one that raises is reported, and the others answer."""
+        for identity in orders:
+            ledger = self._ledgers.orders.get(identity)
+            if ledger is None or (not self._ward.empty() and self._ward.holds("Order", identity)):
+                continue
+            try:
+                yield ask(ledger)
+            except Exception as error:  # noqa: BLE001 - supervision
+                self._ward.failed("Order", identity, error)
 
     def book(self, snapshot: Snapshot) -> Book:
         """The rules as they are now, compiled once."""
@@ -117,6 +153,8 @@ class Lookout:
         return self._book[1]
 
     def _row(self, name: str, snapshot: Snapshot) -> TargetRow | None:
+        if not self._ward.empty() and self._ward.holds("Target", name):
+            return None
         there = self._ledgers.targets.get(name)
         config = snapshot.get("config/targets", name)
         status = snapshot.get("status/targets", name)
@@ -127,7 +165,12 @@ class Lookout:
         key = (config, status, live, made, there, there.version if there is not None else 0, cluster)
         known = self._rows.get(name)
         if known is None or known[0] != key:
-            known = (key, row_of(name, snapshot, self._ledgers))
+            try:
+                known = (key, row_of(name, snapshot, self._ledgers))
+            except Exception as error:  # noqa: BLE001 - supervision: the other targets are there
+                self._rows.pop(name, None)
+                self._ward.failed("Target", name, error)
+                return None
             self._rows[name] = known
         return known[1]
 
@@ -210,42 +253,30 @@ def recent_failures(row: TargetRow, now: datetime, memory: Number) -> int:
     return sum(when >= since for when in row.failures.values())
 
 
-def spread(ledgers: Ledgers, orders: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Where tasks of these orders are that keep away from each other."""
-    found: dict[str, frozenset[str]] = {}
-    for identity in orders:
-        ledger = ledgers.orders.get(identity)
-        if ledger is not None:
-            apart = {resolved.job.name for resolved in ledger.resolved.jobs if resolved.job.spread == "order"}
-            live = (live.fulfilment for live in ledger.live.values())
-            found[identity] = frozenset(one.target for one in live if any(task.job in apart for task in one.tasks))
-    return found
+def spread_of(ledger: OrderLedger) -> frozenset[str]:
+    """Where tasks of the order are that keep away from each other."""
+    apart = {resolved.job.name for resolved in ledger.resolved.jobs if resolved.job.spread == "order"}
+    placed = (live.fulfilment for live in ledger.live.values())
+    return frozenset(one.target for one in placed if any(task.job in apart for task in one.tasks))
 
 
-def limited(ledgers: Ledgers, book: Book, floor: Floor, now: datetime) -> dict[str, int]:
-    """How many placed tasks count against each rule that limits."""
-    counted: dict[str, int] = {}
-    for ledger in ledgers.orders.values():
-        jobs = {resolved.job.name: resolved.job for resolved in ledger.resolved.jobs} if ledger.live else {}
-        for live in ledger.live.values():
-            row = floor.row(live.fulfilment.target)
-            for task in live.fulfilment.tasks if row is not None else ():
-                if task.job not in jobs:
-                    continue
+def limits_of(ledger: OrderLedger, book: Book, floor: Floor, now: datetime) -> list[str]:
+    """The rules that limit and count placed tasks of the order, each once for every such task."""
+    if not ledger.live:
+        return []
+    counted: list[str] = []
+    jobs = {resolved.job.name: resolved.job for resolved in ledger.resolved.jobs}
+    for live in ledger.live.values():
+        row = floor.row(live.fulfilment.target)
+        for task in live.fulfilment.tasks if row is not None else ():
+            if task.job in jobs:
                 ruling = book.rule(book.facts(ledger.order, jobs[task.job]), floor.targets, now)
-                for limit in ruling.limits:
-                    if limit.mask[row]:
-                        counted[limit.name] = counted.get(limit.name, 0) + 1
+                counted.extend(limit.name for limit in ruling.limits if limit.mask[row])
     return counted
 
 
-def priorities(ledgers: Ledgers, book: Book, now: datetime) -> dict[str, int]:
-    """The effective priority of every order under way; of its jobs the highest counts."""
-    return {
-        ledger.order.id: max(
-            (book.priority_of(book.facts(ledger.order, resolved.job), ledger.order.priority, now))
-            for resolved in ledger.resolved.jobs
-        )
-        for ledger in ledgers.orders.values()
-        if ledger.resolved.jobs
-    }
+def priority_of(ledger: OrderLedger, book: Book, now: datetime) -> int:
+    """The effective priority of the order; of its jobs the highest counts."""
+    order = ledger.order
+    facts = (book.facts(order, resolved.job) for resolved in ledger.resolved.jobs)
+    return max((book.priority_of(each, order.priority, now) for each in facts), default=order.priority)

@@ -126,6 +126,9 @@ class Host:
                 return
             except OSError as error:
                 why = f"its hosted joblet cannot be started: {error.strerror}"
+            except Exception as error:  # noqa: BLE001 - supervision: it concerns this target only, and is tried again
+                # The text may hold what the secret holds.
+                why = f"its hosted joblet cannot be run: {type(error).__name__}"
             failures = 1 if self._clock.monotonic() - began >= LIVED_SECONDS else failures + 1
             self._tell(guest, "JobletEnded", why)
             await self._clock.sleep(BACK_OFF_SECONDS[min(failures, len(BACK_OFF_SECONDS)) - 1])

@@ -42,6 +42,10 @@ class Isolation(Object, tag="Isolation", frozen=True, kw_only=True):
 class Ward(Protocol):
     """Isolated keys of one component, by kind and name of what they are about."""
 
+    def empty(self) -> bool:
+        """Whether nothing is isolated, which is how it is most of the time."""
+        ...
+
     def holds(self, kind: str, name: str) -> bool:
         """Whether the key failed and its time to be tried again has not come."""
         ...
@@ -53,6 +57,22 @@ class Ward(Protocol):
         ...
 
 
+class Bystander:
+    """A ward for who only looks, again and again: what raises is stepped over, and looked at anew next time."""
+
+    def empty(self) -> bool:
+        return True
+
+    def holds(self, kind: str, name: str) -> bool:
+        return False
+
+    def failed(self, kind: str, name: str, error: Exception) -> None:
+        """Whoever acts on it reports it."""
+
+    def passed(self, kind: str, name: str) -> None:
+        """Nothing is remembered."""
+
+
 class Casualties:
     """A ward for who asks once and keeps nothing: `orders` and `targets` are left out from the start, the errors of
     what failed are kept by (kind, name)."""
@@ -60,6 +80,9 @@ class Casualties:
     def __init__(self, orders: tuple[str, ...] = (), targets: tuple[str, ...] = ()) -> None:
         self._held = {("Order", name) for name in orders} | {("Target", name) for name in targets}
         self.errors: dict[tuple[str, str], Exception] = {}
+
+    def empty(self) -> bool:
+        return not self._held
 
     def holds(self, kind: str, name: str) -> bool:
         return (kind, name) in self._held
@@ -70,6 +93,11 @@ class Casualties:
 
     def passed(self, kind: str, name: str) -> None:
         """Nothing is remembered of what went well."""
+
+    @property
+    def orders(self) -> list[str]:
+        """The orders that are left out."""
+        return sorted(name for kind, name in self._held if kind == "Order")
 
 
 def sentence(error: BaseException) -> str:

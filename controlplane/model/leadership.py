@@ -59,6 +59,8 @@ class Cycle(Object, tag="Cycle", omit_defaults=False, frozen=True, kw_only=True)
     """One cycle with all inputs that a replay needs. `n` goes on counting across terms.
 
     `waiting` tells of the first few groups that did not fit; the rest is in `refused`, and in what explain computes.
+    `isolated` and `isolated_targets` name the orders and targets that were left out because handling them failed, as
+    far as the record takes them; `isolated_total` counts the orders.
     """
 
     epoch: int
@@ -74,3 +76,6 @@ class Cycle(Object, tag="Cycle", omit_defaults=False, frozen=True, kw_only=True)
     seconds: float
     hash: str
     waiting: tuple[WaitingGroup, ...] = ()
+    isolated: tuple[str, ...] = ()
+    isolated_targets: tuple[str, ...] = ()
+    isolated_total: int = 0

@@ -107,7 +107,7 @@ def latest(schedule: Schedule, after: datetime, now: datetime, most: int) -> lis
     end = now if last is None else min(now, last)
     span = most * _SECOND
     while True:
-        start = max(after, end - span)
+        start = max(after, _back(end, span))
         found: deque[datetime] = deque(maxlen=most)
         for moment in _times(schedule, start):
             if moment > end:
@@ -129,11 +129,23 @@ def _times(schedule: Schedule, after: datetime) -> Iterator[datetime]:
     """In UTC. Where the clocks were put back, the library may name times once more that have passed."""
     place = zone(schedule.tz) or UTC
     passed = after.astimezone(UTC)
-    for moment in CronSim(schedule.cron, after.astimezone(place)):
-        found = moment.astimezone(UTC)
-        if found > passed:
-            passed = found
-            yield found
+    try:
+        for moment in CronSim(schedule.cron, after.astimezone(place)):
+            found = moment.astimezone(UTC)
+            if found > passed:
+                passed = found
+                yield found
+    except OverflowError:
+        # The calendar ends: no time comes any more.
+        return
+
+
+def _back(moment: datetime, span: timedelta) -> datetime:
+    """So much earlier, or where the calendar begins."""
+    try:
+        return moment - span
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def _last(schedule: Schedule) -> datetime | None:

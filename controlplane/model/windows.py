@@ -23,6 +23,10 @@ _WEEK = 7 * _DAY
 _ONE_DAY = timedelta(days=1)
 # A span of one weekday whose hour is skipped happens a week later; nothing is skipped twice in a row.
 _HORIZON_DAYS = 16
+# Of a target: each costs time whenever its next opening is worked out.
+MAX_ZONES = 4
+# The longest name of a time zone has half of that.
+_LONGEST_NAME = 64
 _TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00")
 
 
@@ -34,9 +38,13 @@ def minutes(text: str) -> int | None:
     return int(found[1]) * 60 + int(found[2]) if found[1] else _DAY
 
 
-@lru_cache(maxsize=1000)
 def zone(name: str) -> tzinfo | None:
-    """The time zone of that name, None when there is none."""
+    """The time zone of that name, None when there is none. Nothing is kept of a text that is too long for a name."""
+    return _zone(name) if len(name) <= _LONGEST_NAME else None
+
+
+@lru_cache(maxsize=1000)
+def _zone(name: str) -> tzinfo | None:
     if name == "UTC":
         return UTC
     try:

@@ -19,10 +19,12 @@ from controlplane.cache.settings import settings_of
 from controlplane.engine import decide as engine
 from controlplane.engine.decide import Decision
 from controlplane.engine.explaining import survey
+from controlplane.engine.guarding import decide_guarded
 from controlplane.engine.service import Queue
 from controlplane.engine.world import World
 from controlplane.model import times
 from controlplane.model.errors import Broken, Compacted, NotFound, Refused
+from controlplane.model.isolation import Casualties
 from controlplane.model.leadership import Cycle
 from controlplane.replay.replayed import Replayed
 from controlplane.store import codec, keys
@@ -88,8 +90,11 @@ def decide_again(ledgers: Ledgers, record: Cycle) -> Again:
     """What the engine says to the world of these ledgers and the inputs of that record."""
     if settings_digest(ledgers) != record.settings_digest:
         raise Refused(f"cycle {record.n} was decided with settings that this version reads otherwise")
-    backlog, world = survey(ledgers, times.parse(record.now, "now"))
-    decision = engine.decide(world, backlog.queues())
+    if record.isolated_total > len(record.isolated):
+        raise Refused(f"cycle {record.n} left out more orders and targets than are on its record")
+    ward = Casualties(orders=record.isolated, targets=record.isolated_targets)
+    backlog, seen = survey(ledgers, times.parse(record.now, "now"), ward)
+    world, decision = decide_guarded(seen, backlog.queues, ward)
     return Again(compared(record, decision), ledgers, world, backlog.queues(), decision)
 
 

@@ -6,7 +6,7 @@ Nothing is sent here; the cycle commits what this module builds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 
@@ -22,12 +22,14 @@ from controlplane.engine.decide import Placement
 from controlplane.engine.preempting import Eviction
 from controlplane.engine.signature import Signature
 from controlplane.model import nodes, packing
+from controlplane.model.errors import LimitExceeded
 from controlplane.model.fulfilment import Claim, Fulfilment, TaskRef, TaskSpec, Traits
+from controlplane.model.isolation import Bystander, Ward
 from controlplane.model.job import Job
 from controlplane.model.quantity import Number
 from controlplane.model.scalepolicy import REMOVE, Made
 from controlplane.model.target import Target
-from controlplane.store import codec, keys
+from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Compare, Item, Operation, absent, mod_is, put, unchanged_below
 
 _PUTS_AN_ITEM = 25
@@ -48,13 +50,6 @@ class Stamp:
 
 
 @dataclass(slots=True)
-class PlacingItem(Item):
-    """Placements of these orders: a change of one of them refuses all."""
-
-    orders: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
 class _Pile:
     """Placements that become one item."""
 
@@ -63,9 +58,18 @@ class _Pile:
     orders: dict[str, Compare] = field(default_factory=dict)
     size: int = 0
 
+    def takes(self, size: int) -> bool:
+        full = len(self.operations) == _PUTS_AN_ITEM or self.size + size > _BYTES_AN_ITEM
+        return not full or not self.operations
+
+    def add(self, order: str, unchanged: Compare, operation: Operation, size: int) -> None:
+        self.operations.append(operation)
+        self.orders[order] = unchanged
+        self.size += size
+
     def item(self) -> Item:
         compares = (*self.guard, *self.orders.values())
-        return PlacingItem(compares=compares, then=tuple(self.operations), orders=tuple(self.orders))
+        return Item(compares=compares, then=tuple(self.operations), about=tuple(self.orders))
 
 
 class _Guards:
@@ -94,24 +98,29 @@ class _Guards:
 
 
 class Binder:
-    def __init__(self, ledgers: Ledgers, make_identity: Callable[[], str]) -> None:
+    def __init__(self, ledgers: Ledgers, make_identity: Callable[[], str], ward: Ward | None = None) -> None:
+        """Orders whose placements cannot be made, or that etcd would not take, are reported to the ward."""
         self._ledgers = ledgers
         self._make_identity = make_identity
+        self._ward: Ward = ward or Bystander()
         self._specs: dict[tuple[object, ...], TaskSpec] = {}
         self._traits: dict[Signature, Traits | None] = {}
         # Orders whose placement was refused together with others': they travel alone in the next cycle.
         self._alone: set[str] = set()
         # As they are while a cycle is bound.
         self._limits: dict[str, Number | None] = {}
+        self._left_out: set[str] = set()
 
     def items(self, placements: Sequence[Placement], stamp: Stamp) -> Iterator[Item]:
         """Items that may be committed independently of each other: a gang in one, claims one fulfilment each.
 
-        Each compares, once for each of its orders, that the order is what it was decided on: what its user wished since
-        then, a cancel or a pause, refuses the placement. The status is not compared, since folding it is no reason to
-        refuse anything; see `Sending` for ends that the leader decides on its own.
+        Each is about the orders of which it holds placements. It compares, once for each of its orders, that the order
+        is what it was decided on: what its user wished since then, a cancel or a pause, refuses the placement. The
+        status is not compared, since folding it is no reason to refuse anything; see `Sending` for ends that the leader
+        decides on its own.
         """
         self._limits.clear()
+        self._left_out.clear()
         alone, self._alone = self._alone, set()
         piles: dict[tuple[str, str], _Pile] = {}
         guards = _Guards(self._ledgers.cache.snapshot)
@@ -119,36 +128,81 @@ class Binder:
         ledgers = {order: self._ledgers.orders[order] for order, _, _ in tasks}
         unchanged = {order: mod_is(keys.order(order), ledger.revision) for order, ledger in ledgers.items()}
         for gang, some in groupby(placements, key=lambda placement: placement.order if placement.gang else ""):
-            bound = (
-                found
-                for placement in some
-                if placement.order in ledgers
-                for found in self._bind(ledgers[placement.order], placement, tasks, stamp)
-            )
+            bound = self._each(some, ledgers, tasks, stamp, whole=bool(gang))
             if gang:
-                yield from _gang(bound, guards, unchanged.get(gang))
+                yield from self._gang(gang, bound, guards, unchanged.get(gang))
                 continue
             for fulfilment, operation in bound:
                 guard, order = guards.of(fulfilment.target), fulfilment.order
                 if fulfilment.holds:
                     compares = (*guard, unchanged[order], *_free(fulfilment))
-                    yield Item(compares=compares, then=(operation, *_claims(fulfilment)))
+                    yield from self._fitting(Item(compares, (operation, *_claims(fulfilment)), about=(order,)))
+                    continue
+                size = len(operation.raw)
+                if size > _BYTES_AN_ITEM:
+                    yield from self._fitting(Item((*guard, unchanged[order]), (operation,), about=(order,)))
                     continue
                 place = fulfilment.target if guard else "", order if order in alone else ""
                 pile = piles.get(place)
+                if pile is not None and not pile.takes(size):
+                    yield piles.pop(place).item()
+                    pile = None
                 if pile is None:
                     pile = piles[place] = _Pile(guard)
-                pile.operations.append(operation)
-                pile.orders[order] = unchanged[order]
-                pile.size += len(operation.value or b"")
-                if len(pile.operations) == _PUTS_AN_ITEM or pile.size >= _BYTES_AN_ITEM:
-                    yield piles.pop(place).item()
+                pile.add(order, unchanged[order], operation, size)
         yield from (pile.item() for pile in piles.values())
 
     def refused(self, item: Item) -> None:
         """etcd refused the item. Whoever changes an order holds up the others of its item once, not again and again."""
-        if isinstance(item, PlacingItem) and len(item.orders) > 1:
-            self._alone.update(item.orders)
+        if len(item.about) > 1:
+            self._alone.update(item.about)
+
+    def _each(
+        self,
+        placements: Iterable[Placement],
+        ledgers: Mapping[str, OrderLedger],
+        tasks: Tasks,
+        stamp: Stamp,
+        *,
+        whole: bool,
+    ) -> Iterator[tuple[Fulfilment, Operation]]:
+        """The fulfilments of the placements. An order that raises gets no more of them; of a whole it is raised."""
+        for placement in placements:
+            if placement.order not in ledgers or placement.order in self._left_out:
+                continue
+            try:
+                yield from self._bind(ledgers[placement.order], placement, tasks, stamp)
+            except Exception as error:
+                if whole:
+                    raise
+                self._leave_out(placement.order, error)
+
+    def _gang(
+        self, order: str, bound: Iterable[tuple[Fulfilment, Operation]], guards: _Guards, unchanged: Compare | None
+    ) -> Iterator[Item]:
+        """The whole gang, or nothing of it."""
+        try:
+            items = list(_gang(order, bound, guards, unchanged))
+        except Exception as error:  # noqa: BLE001 - supervision: the other orders are placed
+            self._leave_out(order, error)
+            return
+        for item in items:
+            yield from self._fitting(item)
+
+    def _leave_out(self, order: str, error: Exception) -> None:
+        self._left_out.add(order)
+        self._ward.failed("Order", order, error)
+
+    def _fitting(self, item: Item) -> Iterator[Item]:
+        """What etcd would not take is left out, and its order waits with that reason."""
+        try:
+            transaction.check(item)
+        except LimitExceeded as error:
+            why = LimitExceeded(f"what is placed together of the order is too large for etcd: {error}")
+            for order in item.about:
+                self._leave_out(order, why)
+            return
+        yield item
 
     def evictions(self, evictions: Iterable[Eviction], stamp: Stamp) -> Iterator[Item]:
         """Asks for a stop; what was released meanwhile is left alone."""
@@ -159,7 +213,8 @@ class Binder:
                 continue
             wanted = msgspec.structs.replace(live.fulfilment, epoch=stamp.epoch, want="stop", reason=preempting.REASON)
             place = keys.desired(eviction.target, eviction.fulfilment)
-            yield Item(compares=(mod_is(place, live.revision),), then=(put(place, codec.encode(wanted)),))
+            operation = put(place, codec.encode(wanted))
+            yield Item(compares=(mod_is(place, live.revision),), then=(operation,), about=(eviction.order,))
 
     def _bind(
         self, ledger: OrderLedger, placement: Placement, tasks: Tasks, stamp: Stamp
@@ -187,11 +242,15 @@ class Binder:
         for placement in placements:
             wanted[placement.order, placement.job, placement.signature.detour] += placement.count
         floor = attempt_floor(self._ledgers.cache.snapshot)
-        return {
-            (order, job, detour): iter(_above(floor, ledger.jobs[job].take(count, stamp.now, detour)))
-            for (order, job, detour), count in wanted.items()
-            if (ledger := self._ledgers.orders.get(order)) is not None and _as_decided(ledger, stamp.revision)
-        }
+        tasks: Tasks = {}
+        for (order, job, detour), count in wanted.items():
+            ledger = self._ledgers.orders.get(order)
+            try:
+                if ledger is not None and _as_decided(ledger, stamp.revision):
+                    tasks[order, job, detour] = iter(_above(floor, ledger.jobs[job].take(count, stamp.now, detour)))
+            except Exception as error:  # noqa: BLE001 - supervision: the other orders are placed
+                self._leave_out(order, error)
+        return tasks
 
     def _fulfilment(
         self, ledger: OrderLedger, placement: Placement, tasks: tuple[TaskRef, ...], stamp: Stamp
@@ -274,7 +333,9 @@ def _as_decided(ledger: OrderLedger, revision: int | None) -> bool:
     return ledger.wants_room() and (revision is None or ledger.revision <= revision)
 
 
-def _gang(bound: Iterable[tuple[Fulfilment, Operation]], guards: _Guards, unchanged: Compare | None) -> Iterator[Item]:
+def _gang(
+    order: str, bound: Iterable[tuple[Fulfilment, Operation]], guards: _Guards, unchanged: Compare | None
+) -> Iterator[Item]:
     """All fulfilments of the gang with all their claims, in one item."""
     compares: list[Compare] = [unchanged] if unchanged is not None else []
     operations: list[Operation] = []
@@ -284,7 +345,7 @@ def _gang(bound: Iterable[tuple[Fulfilment, Operation]], guards: _Guards, unchan
         operations.extend((operation, *_claims(fulfilment)))
         targets.add(fulfilment.target)
     if operations:
-        yield Item(compares=(*guards.of_all(targets), *compares), many=tuple(operations))
+        yield Item(compares=(*guards.of_all(targets), *compares), many=tuple(operations), about=(order,))
 
 
 def _free(fulfilment: Fulfilment) -> tuple[Compare, ...]:

@@ -3,7 +3,8 @@
 Woken by changes and by moments that were named before (a window that opens, a time before which nothing was to
 start), never by a fixed sleep. A cycle is decided on a snapshot that contains every answered transaction
 of the one before. A new leader always commits a first cycle, even an empty one; other cycles that change nothing are
-not written.
+not written. An order or a target that raises, wherever in a cycle that is, is left out of it, put into the quarantine,
+and tried again in a later cycle; a cycle that fails as a whole is begun again, with back-off, in the same term.
 """
 
 from __future__ import annotations
@@ -11,25 +12,30 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
 
+import msgspec
 import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.failpoint import Failpoints
+from controlplane.aio.thread_team import DECISIONS
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.engine import decide as engine
 from controlplane.engine.backlog import Backlog
 from controlplane.engine.decide import Decision
+from controlplane.engine.guarding import decide_guarded
 from controlplane.engine.rules.book import Book
-from controlplane.engine.service import Queue
 from controlplane.engine.words import QUEUED
 from controlplane.engine.world import Lookout, World
-from controlplane.model import times, windows
+from controlplane.model import times
 from controlplane.model.errors import OutcomeUnknown, Unavailable
+from controlplane.model.isolation import Casualties
 from controlplane.model.leadership import Cycle
+from controlplane.quarantine import Quarantine, ends_term
 from controlplane.scheduler.binder import Binder, Stamp
+from controlplane.scheduler.moments import Moments
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.transaction import Item, Outcome, put
@@ -37,13 +43,17 @@ from controlplane.store.transaction import Item, Outcome, put
 log = structlog.get_logger(__name__)
 
 # Changes of these trees can make room or change what may be placed.
-_MAKES_ROOM = frozenset({"claims", "config", "config/rules", "config/settings", "status/cluster"})
+_MAKES_ROOM = frozenset({"claims", "config", "config/rules", "status/cluster"})
 _RETRY_SECONDS = 1.0
 _AT_ONCE = 20
 # Beyond so many queues x targets a decision takes long enough to be felt by who asks this replica something.
 _LARGE = 20_000
 # Moments are written in milliseconds: an alarm must not come before the one it was set for.
 _ROUNDING_SECONDS = 0.001
+_LONGEST_SECONDS = 24 * 3600.0
+# So many of those that a cycle left out are named on its record.
+_MOST_NAMED = 1000
+PART = "scheduler"
 
 
 class Scheduler:
@@ -57,17 +67,22 @@ class Scheduler:
         *,
         make_identity: Callable[[], str],
         failpoints: Failpoints,
+        quarantine: Quarantine | None = None,
     ) -> None:
+        self._quarantine = quarantine or Quarantine(clock)
+        self._ward = self._quarantine.ward(PART)
         self._ledgers = ledgers
         self._cache = ledgers.cache
         self._writer = writer
         self._clock = clock
         self._failpoints = failpoints
-        self._lookout = Lookout(ledgers)
-        self._backlog = Backlog(ledgers)
+        self._lookout = Lookout(ledgers, self._ward)
+        self._backlog = Backlog(ledgers, self._ward)
+        self._moments = Moments(self._ward, self._wake_soon)
         self._book: Book | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._binder = Binder(ledgers, make_identity)
+        self._retry: asyncio.TimerHandle | None = None
+        self._binder = Binder(ledgers, make_identity, self._ward)
         self._touched: set[str] = set()
         self._wake = asyncio.Event()
         # Set when the first cycle is over: what else a leader has to do may wait for that.
@@ -78,42 +93,74 @@ class Scheduler:
         unsubscribe = self._ledgers.subscribe(self._hear)
         try:
             self._touched.update(self._ledgers.orders)
-            n = last_cycle(self._ledgers) + 1
-            await self._cycle(n, first=True)
-            self.begun.set()
+            n, first = last_cycle(self._ledgers), True
+            self._wake.set()
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                if await self._cycle(n + 1, first=False):
-                    n += 1
+                if await self._supervised(n + 1, first=first):
+                    n, first = n + 1, False
+                self.begun.set()
         finally:
             unsubscribe()
             self._set_alarm(None)
+            self._set_retry(None)
+            self._moments.close()
 
     def _hear(self, touched: Touched) -> None:
         self._touched |= touched.orders
         if touched.orders or touched.targets or touched.config & _MAKES_ROOM:
             self._wake.set()
 
+    def _wake_soon(self) -> None:
+        self._wake.set()
+
+    async def _supervised(self, n: int, *, first: bool) -> bool:
+        """One cycle; whether it was written. What fails it as a whole does not end the term: all is looked at anew."""
+        started, failures = self._clock.monotonic(), self._quarantine.failures
+        try:
+            written = await self._cycle(n, first=first)
+        except Exception as error:
+            if ends_term(error):
+                raise
+            seconds = self._quarantine.failed(PART, "Cluster", "cycle", error)
+            self._lookout, self._backlog = Lookout(self._ledgers, self._ward), Backlog(self._ledgers, self._ward)
+            self._touched.update(self._ledgers.orders)
+            await self._clock.sleep(seconds)
+            self._wake.set()
+            return False
+        self._quarantine.passed(PART, "Cluster", "cycle")
+        self._quarantine.took_part(PART, started)
+        self._set_retry(self._quarantine.next_seconds(PART))
+        if self._quarantine.failures != failures:
+            # What was meant for those that failed is there for others.
+            self._wake.set()
+        return written
+
     async def _cycle(self, n: int, *, first: bool) -> bool:
         """One cycle; whether it was written."""
         started = self._clock.monotonic()
         # As it is written down, so that a replay sees the same.
         now = times.parse(times.show(self._clock.wall()), "now")
-        touched, self._touched = self._touched, set()
-        self._backlog.update(touched, now, self._rules())
-        queues = self._backlog.queues()
-        if not queues and not first:
+        self._backlog.update(self._to_look_at(), now, self._rules())
+        if not self._backlog.waits() and not first:
             self._wake_at(self._backlog.next_time(), now)
             return False
-        world = self._lookout.look(now, apart=self._backlog.apart, preempting=self._backlog.preempting)
-        decision = await self._decide(world, queues)
-        self._wake_at(next_moment(world, self._backlog), now)
+        seen = self._lookout.look(now, apart=self._backlog.apart, preempting=self._backlog.preempting)
+        self._backlog.leave_out(self._isolated("Order", started))
+        world, decision = await self._decide(seen)
+        self._wake_at(self._moments.next(world, self._backlog), now)
         if not decision.batches and not decision.evictions and not first:
             return False
         self._failpoints.reach("scheduler.before-commit")
         stamp = Stamp(self._writer.epoch, n, times.show(now), world.revision)
-        record = record_of(world, decision, stamp, self._clock.monotonic() - started)
+        orders, targets = self._isolated("Order", started), self._isolated("Target", started)
+        record = msgspec.structs.replace(
+            record_of(world, decision, stamp, self._clock.monotonic() - started),
+            isolated=tuple(orders[:_MOST_NAMED]),
+            isolated_targets=tuple(targets[:_MOST_NAMED]),
+            isolated_total=len(orders),
+        )
         with self._ledgers.sending.of({placement.order for placement in decision.placements}):
             await self._commit(
                 chain(
@@ -127,6 +174,20 @@ class Scheduler:
             self._wake.set()
         return True
 
+    def _to_look_at(self) -> set[str]:
+        """The orders that changed, and the isolated ones whose time has come. A change lets an isolated one be tried
+        earlier, but not at once."""
+        touched, self._touched = self._touched, set()
+        if self._quarantine.total:
+            for order in touched:
+                self._quarantine.hurry(PART, "Order", order)
+            touched.update(self._quarantine.due(PART, "Order"))
+        return touched
+
+    def _isolated(self, kind: str, started: float) -> list[str]:
+        """Those that the cycle that started then leaves out."""
+        return self._quarantine.names(PART, kind, started)
+
     def _rules(self) -> Book:
         """The rules as they are now; those that do not compile are told of once."""
         book = self._lookout.book(self._cache.snapshot)
@@ -136,17 +197,28 @@ class Scheduler:
                 log.error("a rule does not compile and counts as not matching", rule=name, error=why)
         return book
 
-    async def _decide(self, world: World, queues: list[Queue]) -> Decision:
-        """A large decision is made beside the loop: nothing that it reads changes meanwhile."""
+    async def _decide(self, world: World) -> tuple[World, Decision]:
+        """A large decision is made beside the loop: nothing that it reads changes meanwhile. So is one that raised, to
+        find the orders and targets that cause it, which are left out."""
+        queues = self._backlog.queues()
         if len(queues) * len(world.targets) * world.book.weight < _LARGE:
-            return engine.decide(world, queues)
-        return await asyncio.to_thread(engine.decide, world, queues)
+            try:
+                return world, engine.decide(world, queues)
+            except Exception as failure:  # noqa: BLE001 - supervision: found out beside the loop
+                log.warning("a decision failed, looking for its cause", error=str(failure))
+        casualties = Casualties()
+        decided = await DECISIONS.run(decide_guarded, world, self._backlog.queues, casualties)
+        for (kind, name), error in casualties.errors.items():
+            self._ward.failed(kind, name, error)
+        self._backlog.leave_out(casualties.orders)
+        return decided
 
     def _wake_at(self, moment: str | None, now: datetime) -> None:
         if moment is None:
             self._set_alarm(None)
         else:
-            self._set_alarm(max(0.0, (times.parse(moment, "moment") - now).total_seconds()) + _ROUNDING_SECONDS)
+            seconds = (times.parse(moment, "moment") - now).total_seconds()
+            self._set_alarm(min(max(0.0, seconds), _LONGEST_SECONDS) + _ROUNDING_SECONDS)
 
     def _set_alarm(self, seconds: float | None) -> None:
         if self._alarm is not None:
@@ -155,15 +227,25 @@ class Scheduler:
         if seconds is not None:
             self._alarm = asyncio.get_running_loop().call_later(seconds, self._wake.set)
 
-    async def _send(self, items: Iterable[Item]) -> list[Outcome | BaseException]:
+    def _set_retry(self, seconds: float | None) -> None:
+        """Wakes the next cycle when an isolated order or target may be tried again."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = None
+        if seconds is not None:
+            self._retry = asyncio.get_running_loop().call_later(seconds + _ROUNDING_SECONDS, self._wake.set)
+
+    async def _send(self, items: Iterable[Item]) -> list[tuple[Item, Outcome | BaseException]]:
         """The first are under way while the last are being made; nobody who asks this replica waits for all of it."""
+        sent: list[Item] = []
         writes: list[asyncio.Future[Outcome]] = []
         try:
             for item in items:
+                sent.append(item)
                 writes.append(asyncio.ensure_future(self._write(item)))
                 if len(writes) % _AT_ONCE == 0:
                     await asyncio.sleep(0)
-            return await asyncio.gather(*writes, return_exceptions=True)
+            return list(zip(sent, await asyncio.gather(*writes, return_exceptions=True), strict=True))
         except asyncio.CancelledError:
             for write in writes:
                 write.cancel()
@@ -178,21 +260,38 @@ class Scheduler:
     async def _commit(self, items: Iterable[Item]) -> None:
         """Sends all and waits until the cache contains every answered one, so that the next cycle sees them."""
         outcomes = await self._send(items)
-        answered = [outcome for outcome in outcomes if isinstance(outcome, Outcome)]
+        answered = [outcome for _, outcome in outcomes if isinstance(outcome, Outcome)]
         refused = sum(not outcome.succeeded for outcome in answered)
         if refused:
             log.warning("placements were refused by their compares, deciding again", refused=refused)
             self._wake.set()
         if answered:
             await self._cache.reached(max(outcome.revision for outcome in answered))
-        for failure in outcomes:
+        for item, failure in outcomes:
             if isinstance(failure, OutcomeUnknown | Unavailable):
                 # The picture now contains whatever happened; decide again on it.
                 log.warning("a cycle was not committed whole", error=str(failure))
                 self._touched.update(self._ledgers.orders)
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._wake.set)
             elif isinstance(failure, BaseException):
-                raise failure
+                self._not_written(item, failure)
+
+    def _not_written(self, item: Item, failure: BaseException) -> None:
+        """It certainly did not apply: the orders that it was about wait."""
+        if not isinstance(failure, Exception) or ends_term(failure):
+            raise failure
+        if len(item.about) > 1:
+            # Whose fault it is shows when each of them travels alone.
+            log.warning("placements were not written, each is tried alone", error=str(failure))
+            self._binder.refused(item)
+            self._touched.update(item.about)
+            self._wake.set()
+            return
+        for order in item.about:
+            self._ward.failed("Order", order, failure)
+        self._backlog.leave_out(item.about)
+        if not item.about:
+            self._quarantine.failed(PART, "Cluster", "record of the cycle", failure)
 
 
 def record_of(world: World, decision: Decision, stamp: Stamp, seconds: float) -> Cycle:
@@ -211,18 +310,6 @@ def record_of(world: World, decision: Decision, stamp: Stamp, seconds: float) ->
         hash=decision.digest(),
         waiting=decision.waiting,
     )
-
-
-def next_moment(world: World, backlog: Backlog) -> str | None:
-    """When something may become placeable by time alone."""
-    moments = [moment for moment in (backlog.next_time(),) if moment is not None]
-    for row in world.targets:
-        change = windows.next_change(row.windows, world.now) if row.windows else None
-        if change is not None:
-            moments.append(times.show(change))
-    if world.book.reads_now:
-        moments.append(times.show(world.now.replace(second=0, microsecond=0) + timedelta(minutes=1)))
-    return min(moments, default=None)
 
 
 def last_cycle(ledgers: Ledgers) -> int:

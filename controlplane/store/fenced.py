@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from controlplane.aio.group_commit import GroupCommit
+from controlplane.model.errors import LimitExceeded
 from controlplane.store import transaction
 from controlplane.store.transaction import Item, Outcome
 
@@ -38,13 +39,28 @@ class FencedWriter:
         return self._leadership.epoch
 
     async def write(self, item: Item) -> Outcome:
+        """LimitExceeded when etcd would not take the item, which then disturbs no other that would travel with it."""
+        transaction.check(item)
         return await self._group.submit(item)
 
     async def write_all(self, items: Sequence[Item]) -> list[Outcome]:
-        """All are sent, and need not stay together; the error of one is raised after every one was answered."""
+        """All are sent, and need not stay together; the error of one is raised after every one was answered.
+
+        One that etcd would not take is not sent; its LimitExceeded is raised after the others were answered.
+        """
+        too_large = [error for item in items if (error := _refusal(item)) is not None]
+        fitting = [item for item in items if _refusal(item) is None] if too_large else items
         outcomes: list[Outcome] = []
-        for result in await self._group.submit_all(items):
+        for result in (*await self._group.submit_all(fitting), *too_large):
             if isinstance(result, Exception):
                 raise result
             outcomes.append(result)
         return outcomes
+
+
+def _refusal(item: Item) -> LimitExceeded | None:
+    try:
+        transaction.check(item)
+    except LimitExceeded as error:
+        return error
+    return None

@@ -11,7 +11,7 @@ import asyncio
 
 import structlog
 
-from controlplane.model.errors import Broken, Unavailable
+from controlplane.model.errors import Broken, Refused, Unavailable
 from controlplane.model.space import Level, Space, level_of
 from controlplane.store import maintenance
 from controlplane.store.channel import Channels
@@ -48,7 +48,7 @@ class SpaceWatch:
         while True:
             try:
                 await self.look()
-            except Unavailable as error:
+            except (Refused, Unavailable) as error:
                 log.debug("etcd does not tell how it is", error=str(error))
             pause = LOOK_SECONDS if self._now is not None and self._now.level is Level.OK else _SOON_SECONDS
             try:

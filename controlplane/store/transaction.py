@@ -109,6 +109,8 @@ class Item:
     then: tuple[Operation, ...] = ()
     otherwise: tuple[Operation, ...] = ()
     many: tuple[Operation, ...] = ()
+    # Names of what it is about, for who has to tell of its failure; not sent.
+    about: tuple[str, ...] = field(default=(), compare=False)
     # Whether it is a put of a key that is not there yet, and nothing else.
     creates: bool = field(default=False, init=False, compare=False, repr=False)
     _raw: bytes = field(default=b"", init=False, compare=False, repr=False)
@@ -199,6 +201,11 @@ def side_by_side(items: Sequence[Item]) -> bytes:
     if len(items) > MAX_GROUP or len(raw) > MAX_BYTES:
         raise LimitExceeded(f"a group must not be above {MAX_GROUP} items or {MAX_BYTES} bytes")
     return raw
+
+
+def check(item: Item) -> None:
+    """LimitExceeded when etcd takes the item in no group, not even alone."""
+    _check(item, MAX_OPERATIONS - 1)
 
 
 def _check(item: Item, most: int) -> None:

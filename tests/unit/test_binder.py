@@ -11,7 +11,9 @@ import pytest
 from controlplane.engine.decide import Placement
 from controlplane.engine.signature import signature_of
 from controlplane.model.cluster import ClusterStatus
+from controlplane.model.errors import LimitExceeded
 from controlplane.model.fulfilment import Claim, Fulfilment
+from controlplane.model.isolation import Casualties
 from controlplane.model.job import Constraint, Constraints, Job, Toleration
 from controlplane.model.order import Order, ResolvedJob
 from controlplane.model.resource import Resource
@@ -214,3 +216,49 @@ def test_after_a_restore_attempts_are_numbered_above_all_that_joblets_know() -> 
     stage.told.write({keys.CLUSTER_STATUS: cluster, keys.ended(stage.order.id, ended.identity): ended.ended("retry")})
     found = fulfilments(stage.place(("a", 2)))
     assert {(one.tasks[0].index, one.tasks[0].attempt) for one in found} == {(0, 5), (1, 6)}
+
+
+def too_large(count: int = 1) -> OrderBuilder:
+    return an_order().of(count).with_env(BIG="x" * 1_100_000).jobs(cpu=1)
+
+
+def test_an_order_whose_fulfilment_is_too_large_is_left_out_with_a_reason_and_the_others_are_placed() -> None:
+    stage, ward = Stage(an_order().of(3).jobs(cpu=1)), Casualties()
+    large = too_large().build()
+    stage.told.write({keys.order(large.id): large})
+    placements = []
+    for order in (large, stage.order):
+        ledger = stage.told.ledgers.orders[order.id]
+        signature = signature_of(ledger, ledger.resolved.jobs[0].job)
+        placements.append(Placement(order.id, "job-0", "a", order.tasks_total, signature))
+    items = list(Binder(stage.told.ledgers, an_identity, ward).items(placements, STAMP))
+    assert {one.order for one in fulfilments(items)} == {stage.order.id}
+    assert list(ward.errors) == [("Order", large.id)]
+    assert isinstance(ward.errors["Order", large.id], LimitExceeded)
+
+
+def test_nothing_of_a_gang_that_does_not_fit_into_a_transaction_is_placed() -> None:
+    stage, ward = Stage(an_order().of(100).with_env(BIG="x" * 30_000).jobs(cpu=1)), Casualties()
+    ledger = stage.told.ledgers.orders[stage.order.id]
+    signature = signature_of(ledger, ledger.resolved.jobs[0].job)
+    placements = [Placement(stage.order.id, "job-0", target, 50, signature, gang=True) for target in ("a", "b")]
+    assert list(Binder(stage.told.ledgers, an_identity, ward).items(placements, STAMP)) == []
+    assert list(ward.errors) == [("Order", stage.order.id)]
+
+
+def test_an_item_is_closed_before_it_grows_above_the_bound() -> None:
+    """Small ones first, then one that is as large as an item may be: together they would be too large."""
+    stage = Stage(an_order().of(20).with_env(SOME="x" * 12_000).jobs(cpu=1).with_env(BIG="x" * 900_000).of(1).jobs())
+    ledger = stage.told.ledgers.orders[stage.order.id]
+    placements = [
+        Placement(stage.order.id, part.job.name, "a", part.count, signature_of(ledger, part.job))
+        for part in ledger.resolved.jobs
+    ]
+    items = list(Binder(stage.told.ledgers, an_identity).items(placements, STAMP))
+    assert len(fulfilments(items)) == 21
+    assert all(item.size() <= MAX_BYTES for item in items)
+
+
+def test_an_item_names_the_orders_that_it_is_about() -> None:
+    stage = Stage(an_order().of(30).jobs(cpu=1))
+    assert {item.about for item in stage.place(("a", 30))} == {(stage.order.id,)}

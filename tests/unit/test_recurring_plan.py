@@ -172,3 +172,17 @@ def test_large_orders_are_made_a_few_at_a_time() -> None:
     assert recurring._at_once(large) == 1
     whole = Step(phase=step(a_template(), after(1))[0].phase, runs=(after(60), after(120)), through=after(180))
     assert recurring._first(whole, 1)[1:3] == ((after(60),), after(60))
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z", "9999-12-31T20:00:00.000Z"])
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_times_at_the_ends_of_the_calendar_raise_nothing(moment: str, zone: str) -> None:
+    order = replace(a_template(tz=zone), not_before=moment, created=NOW)
+    since = begin(order, None, START, 1e300)
+    assert plan(order, None, START, since=since, under_way=False).phase in ("Running", "Succeeded")
+
+
+def test_what_is_kept_for_ever_is_not_made_up_for_without_end() -> None:
+    order = replace(a_template(missed="all"), created="0001-01-01T00:00:00.000Z")
+    made = plan(order, None, START, since=begin(order, None, START, 1e300), under_way=False)
+    assert len(made.runs) == MOST_AT_ONCE

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controlplane.model import windows
 from controlplane.model.target import Window
 from controlplane.model.windows import DAYS, is_open, next_change, next_opening
 
@@ -151,3 +152,10 @@ def test_a_window_that_nobody_can_have_admitted_never_opens(broken: Window) -> N
     assert not is_open([broken], now)
     assert next_opening([broken], now) is None
     assert is_open([broken, window("08:00", "18:00")], now)
+
+
+def test_a_text_that_is_too_long_for_a_zone_is_neither_looked_up_nor_kept() -> None:
+    before = windows._zone.cache_info()
+    assert windows.zone("x" * 65) is None
+    assert windows.zone("Europe/" + "Berlin" * 100_000) is None
+    assert windows._zone.cache_info() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
@@ -10,6 +11,7 @@ from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.fulfilment import Claim, Fulfilment, TaskRef, TaskSpec, Traits
 from controlplane.model.job import Job
 from controlplane.model.order import Resolved, ResolvedJob
+from controlplane.model.resource import Resource
 
 MAX_OPERATIONS = 2000
 MAX_BYTES = 1 << 20
@@ -18,6 +20,10 @@ MAX_CLAIMS = 100
 
 # The longest that they get.
 _IDENTITY, _TARGET, _NUMBER, _TIME = "0" * 26, "x" * 63, 10**9, "2026-01-01T00:00:00.000Z"
+# A task whose job has no time limit gets its target's.
+_LIMIT = len(',"time_limit":999999999.999999')
+# Beside the fulfilments of a transaction, for what it compares and for what surrounds them.
+_MARGIN = 16 << 10
 _DESIRED = len(f"/controlplane/desired/{_TARGET}/{_IDENTITY}") + 16
 _CLAIMS = len("/controlplane/claims/") + 48
 
@@ -46,31 +52,57 @@ def _held_once(resolved: Resolved, unique: set[str], path: str) -> None:
                 raise Invalid(f"{path}.jobs[{position}].job.resources", rule)
 
 
-def size(resolved: Resolved) -> int:
-    """At most how many bytes one transaction needs for all of its fulfilments and claims, their owner's name apart."""
-    unique = {resource.name for resource in resolved.resources if resource.unique}
-    return sum(_size_of(job, resolved, unique) for job in resolved.jobs)
+def size(resolved: Resolved, more: Sequence[Resource] = ()) -> int:
+    """At most how many bytes one transaction needs for all of its fulfilments and claims, their owner's name apart.
+
+    `more` are resources that the order adds to those of its jobs.
+    """
+    return sum(job.count * _size_of(job, resolved, more) for job in resolved.jobs)
 
 
-def fits(bytes_: int, tasks: int, owner: str, path: str) -> None:
-    total = bytes_ + tasks * (len(msgspec.json.encode(owner)) + len(',"owner":'))
+def fits_with(resolved: Resolved, more: Sequence[Resource], owner: str, field: str, *, limited: bool = False) -> None:
+    """LimitExceeded when what is placed together, a gang or one fulfilment, is too large with these resources."""
+    each = [(job.count if resolved.gang else 1, _size_of(job, resolved, more)) for job in resolved.jobs]
+    tasks = sum(count for count, _ in each) if resolved.gang else 1
+    most = sum(count * bytes_ for count, bytes_ in each) if resolved.gang else max(bytes_ for _, bytes_ in each)
+    total = most + _more_size(tasks, owner, limited=limited)
+    if total > MAX_BYTES - _MARGIN:
+        what = "the fulfilments of the gang" if resolved.gang else "a fulfilment"
+        message = f"{field}: {what} must not be above {MAX_BYTES - _MARGIN} bytes together, but may have {total}"
+        raise LimitExceeded(message, field=field)
+
+
+def fits(bytes_: int, tasks: int, owner: str, path: str, *, limited: bool = False) -> None:
+    """`limited`: whether there are targets that give a time limit to tasks without one."""
+    total = bytes_ + _more_size(tasks, owner, limited=limited)
     if total > MAX_BYTES:
         field = f"{path}.gang"
         message = f"{field}: its fulfilments must not be above {MAX_BYTES} bytes together, but may have {total}"
         raise LimitExceeded(message, field=field)
 
 
-def _size_of(resolved: ResolvedJob, whole: Resolved, unique: set[str]) -> int:
+def _more_size(tasks: int, owner: str, *, limited: bool) -> int:
+    """What does not follow from the packet alone."""
+    return tasks * (len(msgspec.json.encode(owner)) + len(',"owner":') + (_LIMIT if limited else 0))
+
+
+def _size_of(resolved: ResolvedJob, whole: Resolved, more: Sequence[Resource]) -> int:
+    """Of one task."""
     job = resolved.job
-    holds = tuple(name for name in job.resources if name in unique)
+    handed = [*(resource for resource in whole.resources if resource.name in job.resources), *more]
+    holds = tuple(dict.fromkeys(resource.name for resource in handed if resource.unique))
     claims = sum(_CLAIMS + 2 * len(name) + len(msgspec.json.encode(_claim(name))) for name in holds)
-    return resolved.count * (
-        _DESIRED + len(msgspec.json.encode(_fulfilment(job, whole, holds, resolved.count))) + claims
-    )
+    fulfilment = _fulfilment(job, handed, holds, resolved.count)
+    together = min(whole.pack, resolved.count) - 1
+    return _DESIRED + len(msgspec.json.encode(fulfilment)) + claims + together * _task_size(fulfilment)
 
 
-def _fulfilment(job: Job, whole: Resolved, holds: tuple[str, ...], index: int) -> Fulfilment:
-    handed = [resource for resource in whole.resources if resource.name in job.resources]
+def _task_size(fulfilment: Fulfilment) -> int:
+    """Of each further task that shares a fulfilment."""
+    return len(msgspec.json.encode(fulfilment.tasks[0])) + 1
+
+
+def _fulfilment(job: Job, handed: Sequence[Resource], holds: tuple[str, ...], index: int) -> Fulfilment:
     spec = TaskSpec(
         command=job.command,
         image=job.image,

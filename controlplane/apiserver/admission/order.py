@@ -55,15 +55,16 @@ def check(request: OrderRequest, known: Catalogue) -> None:
         schedule.check_interval(request.schedule)
 
 
-def agree(request: OrderRequest, resolution: Resolution) -> None:
-    """What the request and its packet say goes together."""
+def agree(request: OrderRequest, resolution: Resolution, *, limited: bool = False) -> None:
+    """What the request and its packet say goes together. `limited`: some target gives a time limit to its tasks."""
     for where in resolution.where:
         target = fields.target_of(request.target_policy or where.policy, "target_policy")
         if target is not None and where.spread_tasks > 1:
             rule = f"asks for {where.spread_tasks} tasks on different targets, but only {target!r} is allowed"
             raise Invalid(f"{where.path}.spread", rule)
     if resolution.gang_bytes:
-        gang.fits(resolution.gang_bytes, resolution.tasks_total, request.owner or DEFAULT_OWNER, FIELD)
+        owner = request.owner or DEFAULT_OWNER
+        gang.fits(resolution.gang_bytes, resolution.tasks_total, owner, FIELD, limited=limited)
 
 
 def doubts(request: OrderRequest, resolution: Resolution, known: Catalogue) -> list[Warning]:

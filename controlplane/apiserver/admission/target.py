@@ -37,6 +37,9 @@ def admit(target: Target, known: Catalogue, path: str = "") -> Target:
         raise LimitExceeded(f"{field}: must not hold more than {MAX_WINDOWS} windows", field=field)
     for position, window in enumerate(target.windows):
         _window(window, f"{at(path, 'windows')}[{position}]")
+    if len({window.tz for window in target.windows}) > windows.MAX_ZONES:
+        field = at(path, "windows")
+        raise LimitExceeded(f"{field}: must not name more than {windows.MAX_ZONES} time zones", field=field)
     if target.capacity is None:
         return target
     return replace(target, capacity=fields.quantities(target.capacity, at(path, "capacity")))
@@ -72,4 +75,4 @@ def _window(window: Window, path: str) -> None:
         if windows.minutes(value) is None:
             raise Invalid(f"{path}.{field}", f"must be a time such as 08:00, not {value!r}")
     if windows.zone(window.tz) is None:
-        raise Invalid(f"{path}.tz", f"must be a time zone such as UTC or Europe/Berlin, not {window.tz!r}")
+        raise Invalid(f"{path}.tz", f"must be a time zone such as UTC or Europe/Berlin, not {window.tz[:80]!r}")

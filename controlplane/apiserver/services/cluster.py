@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from controlplane.apiserver import upkeep
+from controlplane.apiserver import showing_isolated, upkeep
 from controlplane.apiserver.applying import MAX_BYTES, Applying
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.guard import Context, answered, streamed
@@ -62,6 +62,7 @@ class Cluster:
             totals=self._totals(snapshot),
         )
         upkeep.describe(self._deps, answer)
+        showing_isolated.describe(self._deps, answer)
         return answer
 
     @answered

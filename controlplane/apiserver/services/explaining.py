@@ -25,7 +25,7 @@ from controlplane.engine.explaining import explain
 from controlplane.engine.planning import plan
 from controlplane.model import schedule, times
 from controlplane.model.errors import Invalid, LimitExceeded, NotFound
-from controlplane.model.explanation import Explanation
+from controlplane.model.explanation import Explanation, Plan
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Order, OrderRequest, OrderStatus
 from controlplane.model.target import Target
@@ -47,11 +47,9 @@ class Explaining:
         if request.cycle:
             record = cycle_of(snapshot, request.cycle)
             then = times.parse(record.now, "now")
-            found = await self._worlds.ask_of(record, lambda world: _explain(world, request.id, then, record.n))
-        else:
-            now = self._deps.clock.wall()
-            found = await self._worlds.ask(lambda world: _explain(world, request.id, now))
-        return convert.to_wire(found, explanations_pb2.Explanation)
+            return await self._worlds.ask_of(record, lambda world: _shown(_explain(world, request.id, then, record.n)))
+        now = self._deps.clock.wall()
+        return await self._worlds.ask(lambda world: _shown(_explain(world, request.id, now)))
 
     @answered
     async def Plan(self, request: Any, context: Context) -> Any:
@@ -66,8 +64,7 @@ class Explaining:
         with self._submissions.quotas.entrance() as entrance:
             entrance.enter(order)
         now = self._deps.clock.wall()
-        found = await self._worlds.ask(lambda world: plan(world, order, now, added=added, removed=less))
-        return convert.to_wire(found, explanations_pb2.Plan)
+        return await self._worlds.ask(lambda world: _planned(plan(world, order, now, added=added, removed=less)))
 
     def _admit(
         self, wish: OrderRequest, more: list[Target], less: list[str], known: Catalogue
@@ -89,6 +86,15 @@ def _wishes(request: Any) -> tuple[OrderRequest, list[Target]]:
     if request.HasField("priority"):
         wish = replace(wish, priority=request.priority)
     return wish, [convert.to_model(target, Target) for target in request.with_targets]
+
+
+def _shown(explanation: Explanation) -> Any:
+    """For many targets that takes long, too."""
+    return convert.to_wire(explanation, explanations_pb2.Explanation)
+
+
+def _planned(plan: Plan) -> Any:
+    return convert.to_wire(plan, explanations_pb2.Plan)
 
 
 def _first_run(order: Order, now: datetime) -> Order:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import structlog
+
 from controlplane.aio.clock import Clock
+from controlplane.cache.isolated import isolated_in
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.engine import reasons
+from controlplane.engine.guarding import room_of
 from controlplane.engine.room import Room
-from controlplane.engine.world import Lookout, spread
+from controlplane.engine.world import Lookout, spread_of
 from controlplane.model import times
+from controlplane.model.isolation import Bystander, sentence
 from controlplane.model.order import Reason
+
+log = structlog.get_logger(__name__)
 
 # Looking costs as much as there are targets, so under a storm of changes one look serves many questions.
 _FRESH_SECONDS = 0.1
@@ -26,13 +33,20 @@ class Reasons:
 
     def of(self, ledger: OrderLedger, min_revision: int = 0) -> tuple[Reason, ...]:
         """One reason for every pending task, on a world that contains the revision."""
-        room = self._look(ledger, min_revision)
-        return reasons.of_order(room, ledger, times.show(self._clock.wall()), self._judged)
+        parts = self.of_parts(ledger, min_revision)
+        return reasons.counted_reasons(ledger, times.show(self._clock.wall()), parts)
 
     def of_parts(self, ledger: OrderLedger, min_revision: int = 0) -> dict[reasons.Part, str]:
-        """For each part of a job with pending tasks, why they wait."""
-        room = self._look(ledger, min_revision)
-        return reasons.of_parts(room, ledger, times.show(self._clock.wall()), self._judged)
+        """For each part of a job with pending tasks, why they wait. An order that cannot be judged is isolated."""
+        isolated = isolated_in(self._ledgers.cache.snapshot, "Order", ledger.order.id, part="scheduler")
+        if isolated is not None:
+            return reasons.isolated_parts(ledger)
+        try:
+            room = self._look(ledger, min_revision)
+            return reasons.of_parts(room, ledger, times.show(self._clock.wall()), self._judged)
+        except Exception as error:  # noqa: BLE001 - supervision: the leader meets the same error, and tells of it
+            log.debug("why an order waits cannot be worked out", order=ledger.order.id, error=sentence(error))
+            return reasons.isolated_parts(ledger)
 
     def _look(self, ledger: OrderLedger, min_revision: int) -> Room:
         now = self._clock.monotonic()
@@ -42,9 +56,8 @@ class Reasons:
         if seen is not None and seen.world.revision < min_revision:
             seen = None
         if seen is None:
-            seen = self._room = Room(self._lookout.look(self._clock.wall()))
+            seen = self._room = room_of(self._lookout.look(self._clock.wall()), Bystander())
             self._looked_at = now
             self._judged = {}
-        for order, targets in spread(self._ledgers, (ledger.order.id,)).items():
-            seen.keep_apart(order, targets)
+        seen.keep_apart(ledger.order.id, spread_of(ledger))
         return seen

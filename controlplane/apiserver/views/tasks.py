@@ -5,11 +5,11 @@ A task's position counts through the jobs of the order in their order, so that a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.aio.thread_team import QUESTIONS
 from controlplane.apiserver.views.orders import status_in
 from controlplane.cache import wishes
 from controlplane.cache.job_ledger import (
@@ -86,7 +86,7 @@ async def page(
     ledger = ledgers.orders.get(order.id)
     live = _live(ledger, places) if ledger is not None else {}
     entries = list(snapshot.all("status/ended", order.id))
-    found = _ends(entries, places) if len(entries) < _MANY else await asyncio.to_thread(_ends, entries, places)
+    found = _ends(entries, places) if len(entries) < _MANY else await QUESTIONS.run(_ends, entries, places)
     rest = _rest_of(snapshot, order, found.doomed)
     tasks = [_task(place, ledger, live.get(place), found.ends.get(place), rest) for place in places]
     for task in tasks:

@@ -365,6 +365,48 @@ class Replica(_message.Message):
 Global___Replica: _TypeAlias = Replica  # noqa: Y015
 
 @_typing.final
+class IsolatedKey(_message.Message):
+    """A key whose handling fails: it is left out, and tried again at `again`; everything else goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """of what the key is about, such as Order or Target"""
+    name: _builtins.str
+    part: _builtins.str
+    """the component that fails"""
+    error: _builtins.str
+    count: _builtins.int
+    """how often it failed in a row"""
+    since: _builtins.str
+    again: _builtins.str
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        name: _builtins.str = ...,
+        part: _builtins.str = ...,
+        error: _builtins.str = ...,
+        count: _builtins.int = ...,
+        since: _builtins.str = ...,
+        again: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "count", b"count", "error", b"error", "kind", b"kind", "name", b"name", "part", b"part", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IsolatedKey: _TypeAlias = IsolatedKey  # noqa: Y015
+
+@_typing.final
 class StatusResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -383,6 +425,8 @@ class StatusResponse(_message.Message):
     ETCD_FIELD_NUMBER: _builtins.int
     ARCHIVE_ERROR_FIELD_NUMBER: _builtins.int
     RESTORING_FIELD_NUMBER: _builtins.int
+    ISOLATED_FIELD_NUMBER: _builtins.int
+    ISOLATED_KEYS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """of the replica that answers"""
     version: _builtins.str
@@ -399,6 +443,8 @@ class StatusResponse(_message.Message):
     """since its cache was last known to hold all that etcd held"""
     archive_error: _builtins.str
     """why finished orders are kept that could go: the archive cannot be written"""
+    isolated: _builtins.int
+    """keys that the leader, or the replica that answers, leaves out because they fail"""
     @_builtins.property
     def leader(self) -> Global___Leader: ...
     @_builtins.property
@@ -410,6 +456,10 @@ class StatusResponse(_message.Message):
     @_builtins.property
     def restoring(self) -> Global___Restoring:
         """set while nothing is placed after a restore"""
+
+    @_builtins.property
+    def isolated_keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___IsolatedKey]:
+        """some of them, the newest first"""
 
     def __init__(
         self,
@@ -429,10 +479,12 @@ class StatusResponse(_message.Message):
         etcd: Global___EtcdSpace | None = ...,
         archive_error: _builtins.str = ...,
         restoring: Global___Restoring | None = ...,
+        isolated: _builtins.int = ...,
+        isolated_keys: _abc.Iterable[Global___IsolatedKey] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["etcd", b"etcd", "leader", b"leader", "restoring", b"restoring", "totals", b"totals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_error", b"archive_error", "cache_age_seconds", b"cache_age_seconds", "etcd", b"etcd", "id", b"id", "keys", b"keys", "leader", b"leader", "orders", b"orders", "poisoned", b"poisoned", "repaired", b"repaired", "replicas", b"replicas", "restoring", b"restoring", "revision", b"revision", "targets", b"targets", "totals", b"totals", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_error", b"archive_error", "cache_age_seconds", b"cache_age_seconds", "etcd", b"etcd", "id", b"id", "isolated", b"isolated", "isolated_keys", b"isolated_keys", "keys", b"keys", "leader", b"leader", "orders", b"orders", "poisoned", b"poisoned", "repaired", b"repaired", "replicas", b"replicas", "restoring", b"restoring", "revision", b"revision", "targets", b"targets", "totals", b"totals", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

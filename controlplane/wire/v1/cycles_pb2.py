@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from controlplane.wire.v1 import common_pb2 as controlplane_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontrolplane/v1/cycles.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"\xc7\x01\n\x0cWaitingGroup\x12\r\n\x05order\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\r\n\x05tasks\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12;\n\x07targets\x18\x05 \x03(\x0b\x32*.controlplane.v1.WaitingGroup.TargetsEntry\x12\x0f\n\x07nearest\x18\x06 \x01(\t\x1a.\n\x0cTargetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xd0\x02\n\x05\x43ycle\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\t\n\x01n\x18\x02 \x01(\x03\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x0b\n\x03now\x18\x04 \x01(\t\x12\x0c\n\x04seed\x18\x05 \x01(\x03\x12\x17\n\x0fsettings_digest\x18\x06 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x07 \x01(\t\x12\x12\n\nconsidered\x18\x08 \x01(\x03\x12\x0e\n\x06placed\x18\t \x01(\x03\x12\x34\n\x07refused\x18\n \x03(\x0b\x32#.controlplane.v1.Cycle.RefusedEntry\x12\x0f\n\x07seconds\x18\x0b \x01(\x01\x12\x0c\n\x04hash\x18\x0c \x01(\t\x12.\n\x07waiting\x18\r \x03(\x0b\x32\x1d.controlplane.v1.WaitingGroup\x1a.\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"f\n\x12ListCyclesResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x05items\x18\x02 \x03(\x0b\x32\x16.controlplane.v1.Cycle\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"T\n\nCycleEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12&\n\x06object\x18\x03 \x01(\x0b\x32\x16.controlplane.v1.Cycle2\xd6\x01\n\x06\x43ycles\x12:\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x16.controlplane.v1.Cycle\x12I\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a#.controlplane.v1.ListCyclesResponse\x12\x45\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1b.controlplane.v1.CycleEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontrolplane/v1/cycles.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"\xc7\x01\n\x0cWaitingGroup\x12\r\n\x05order\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\r\n\x05tasks\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12;\n\x07targets\x18\x05 \x03(\x0b\x32*.controlplane.v1.WaitingGroup.TargetsEntry\x12\x0f\n\x07nearest\x18\x06 \x01(\t\x1a.\n\x0cTargetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x94\x03\n\x05\x43ycle\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\t\n\x01n\x18\x02 \x01(\x03\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x0b\n\x03now\x18\x04 \x01(\t\x12\x0c\n\x04seed\x18\x05 \x01(\x03\x12\x17\n\x0fsettings_digest\x18\x06 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x07 \x01(\t\x12\x12\n\nconsidered\x18\x08 \x01(\x03\x12\x0e\n\x06placed\x18\t \x01(\x03\x12\x34\n\x07refused\x18\n \x03(\x0b\x32#.controlplane.v1.Cycle.RefusedEntry\x12\x0f\n\x07seconds\x18\x0b \x01(\x01\x12\x0c\n\x04hash\x18\x0c \x01(\t\x12.\n\x07waiting\x18\r \x03(\x0b\x32\x1d.controlplane.v1.WaitingGroup\x12\x10\n\x08isolated\x18\x0e \x03(\t\x12\x18\n\x10isolated_targets\x18\x0f \x03(\t\x12\x16\n\x0eisolated_total\x18\x10 \x01(\x03\x1a.\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"f\n\x12ListCyclesResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x05items\x18\x02 \x03(\x0b\x32\x16.controlplane.v1.Cycle\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"T\n\nCycleEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12&\n\x06object\x18\x03 \x01(\x0b\x32\x16.controlplane.v1.Cycle2\xd6\x01\n\x06\x43ycles\x12:\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x16.controlplane.v1.Cycle\x12I\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a#.controlplane.v1.ListCyclesResponse\x12\x45\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1b.controlplane.v1.CycleEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,13 +41,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WAITINGGROUP_TARGETSENTRY']._serialized_start=233
   _globals['_WAITINGGROUP_TARGETSENTRY']._serialized_end=279
   _globals['_CYCLE']._serialized_start=282
-  _globals['_CYCLE']._serialized_end=618
-  _globals['_CYCLE_REFUSEDENTRY']._serialized_start=572
-  _globals['_CYCLE_REFUSEDENTRY']._serialized_end=618
-  _globals['_LISTCYCLESRESPONSE']._serialized_start=620
-  _globals['_LISTCYCLESRESPONSE']._serialized_end=722
-  _globals['_CYCLEEVENT']._serialized_start=724
-  _globals['_CYCLEEVENT']._serialized_end=808
-  _globals['_CYCLES']._serialized_start=811
-  _globals['_CYCLES']._serialized_end=1025
+  _globals['_CYCLE']._serialized_end=686
+  _globals['_CYCLE_REFUSEDENTRY']._serialized_start=640
+  _globals['_CYCLE_REFUSEDENTRY']._serialized_end=686
+  _globals['_LISTCYCLESRESPONSE']._serialized_start=688
+  _globals['_LISTCYCLESRESPONSE']._serialized_end=790
+  _globals['_CYCLEEVENT']._serialized_start=792
+  _globals['_CYCLEEVENT']._serialized_end=876
+  _globals['_CYCLES']._serialized_start=879
+  _globals['_CYCLES']._serialized_end=1093
 # @@protoc_insertion_point(module_scope)

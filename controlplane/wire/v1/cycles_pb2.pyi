@@ -115,6 +115,9 @@ class Cycle(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     HASH_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    ISOLATED_FIELD_NUMBER: _builtins.int
+    ISOLATED_TARGETS_FIELD_NUMBER: _builtins.int
+    ISOLATED_TOTAL_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     n: _builtins.int
     revision: _builtins.int
@@ -126,11 +129,21 @@ class Cycle(_message.Message):
     placed: _builtins.int
     seconds: _builtins.float
     hash: _builtins.str
+    isolated_total: _builtins.int
+    """how many orders that were"""
     @_builtins.property
     def refused(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     @_builtins.property
     def waiting(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingGroup]:
         """the first few groups that did not fit"""
+
+    @_builtins.property
+    def isolated(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """orders that were left out because handling them failed, the first 1,000"""
+
+    @_builtins.property
+    def isolated_targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the same of targets"""
 
     def __init__(
         self,
@@ -148,10 +161,13 @@ class Cycle(_message.Message):
         seconds: _builtins.float = ...,
         hash: _builtins.str = ...,
         waiting: _abc.Iterable[Global___WaitingGroup] | None = ...,
+        isolated: _abc.Iterable[_builtins.str] | None = ...,
+        isolated_targets: _abc.Iterable[_builtins.str] | None = ...,
+        isolated_total: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["considered", b"considered", "engine", b"engine", "epoch", b"epoch", "hash", b"hash", "n", b"n", "now", b"now", "placed", b"placed", "refused", b"refused", "revision", b"revision", "seconds", b"seconds", "seed", b"seed", "settings_digest", b"settings_digest", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["considered", b"considered", "engine", b"engine", "epoch", b"epoch", "hash", b"hash", "isolated", b"isolated", "isolated_targets", b"isolated_targets", "isolated_total", b"isolated_total", "n", b"n", "now", b"now", "placed", b"placed", "refused", b"refused", "revision", b"revision", "seconds", b"seconds", "seed", b"seed", "settings_digest", b"settings_digest", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
