@@ -19,6 +19,7 @@ from pathlib import Path
 import structlog
 
 import controlplane
+from controlplane.aio import descriptors
 from controlplane.aio.clock import Clock, SystemClock, chance, wall_milliseconds
 from controlplane.aio.failpoint import Failpoints
 from controlplane.apiserver.dependencies import ApiDependencies
@@ -386,6 +387,7 @@ async def run(settings: ReplicaSettings) -> None:
     gc.set_threshold(100_000, 20, 100)
     # Large decisions are made in a thread: who asks something meanwhile must not wait 5 ms for each turn of the loop.
     sys.setswitchinterval(_SWITCH_SECONDS)
+    descriptors.raise_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):

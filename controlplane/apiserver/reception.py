@@ -6,6 +6,7 @@ held against `request_limits`, and only then parsed; the large ones in a thread.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,11 +17,14 @@ from google.protobuf.message import DecodeError
 from controlplane.apiserver import guard, request_limits
 from controlplane.apiserver.guard import Context
 from controlplane.apiserver.offload import LARGE_BYTES, LARGE_FIELDS, Offload
-from controlplane.model.errors import ControlPlaneError, LimitExceeded
+from controlplane.model.errors import ControlPlaneError, LimitExceeded, Unavailable
 from controlplane.wire import counting
 
 # Below this a request cannot hold enough of anything to matter: admission counts what it holds.
 _TINY_BYTES = 2048
+MOST_STREAMS_A_CONNECTION = 100
+MOST_STREAMS = 4000
+_BETWEEN_REPLICAS = "controlplane.v1.Logs.Read"
 
 Parse = Callable[[bytes], Any]
 _counter = counting.ElementCounter(request_limits.MAX_ELEMENTS)
@@ -32,26 +36,60 @@ class Reception:
     def __init__(self, server: grpc.aio.Server, offload: Offload) -> None:
         self._server = server
         self._offload = offload
+        self._streams = _Streams()
 
     def add_generic_rpc_handlers(self, _handlers: Sequence[Any]) -> None:
         """The same handlers come once more by their names, below: those are registered."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         methods = descriptor_pool.Default().FindServiceByName(service).methods_by_name
-        limited = {name: self._limited(handler, methods[name].input_type) for name, handler in handlers.items()}
+        limited = {name: self._limited(handler, methods[name]) for name, handler in handlers.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, limited),))
 
-    def _limited(self, handler: Any, descriptor: Any) -> Any:
-        request = _Request(descriptor, handler.request_deserializer, self._offload)
+    def _limited(self, handler: Any, method: Any) -> Any:
+        request = _Request(method.input_type, handler.request_deserializer, self._offload)
         if handler.stream_stream is not None:
             stream = request.each_before(handler.stream_stream)
             return grpc.stream_stream_rpc_method_handler(stream, None, handler.response_serializer)
         if handler.unary_stream is not None:
-            one = request.before(handler.unary_stream)
+            # Another replica asks for the logs of all its clients on one connection.
+            most = MOST_STREAMS if method.full_name == _BETWEEN_REPLICAS else MOST_STREAMS_A_CONNECTION
+            one = request.before(self._streams.bounded(handler.unary_stream, most=most))
             return grpc.unary_stream_rpc_method_handler(one, None, handler.response_serializer)
         return grpc.unary_unary_rpc_method_handler(
             request.before(handler.unary_unary), None, handler.response_serializer
         )
+
+
+class _Streams:
+    """How many answers without end are open: watches and logs that are followed."""
+
+    def __init__(self) -> None:
+        self._of_connection: Counter[str] = Counter()
+        self._open = 0
+
+    def bounded(
+        self, method: Callable[[Any, Context], Awaitable[Any]], *, most: int
+    ) -> Callable[[Any, Context], Awaitable[Any]]:
+        """`most`: of one connection."""
+
+        async def call(message: Any, context: Context) -> Any:
+            connection = context.peer()
+            if self._of_connection[connection] >= most:
+                await guard.refuse(context, LimitExceeded(f"a connection must not have above {most} streams open"))
+            if self._open >= MOST_STREAMS:
+                await guard.refuse(context, Unavailable(f"{MOST_STREAMS} streams are open; ask another replica"))
+            self._of_connection[connection] += 1
+            self._open += 1
+            try:
+                return await method(message, context)
+            finally:
+                self._open -= 1
+                self._of_connection[connection] -= 1
+                if not self._of_connection[connection]:
+                    del self._of_connection[connection]
+
+        return call
 
 
 class _Request:

@@ -7,7 +7,7 @@ object. Nothing is lost that matters, and nothing grows with the number of chang
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from typing import Any
 
 from controlplane.apiserver.guard import Context
@@ -50,7 +50,7 @@ async def watch(
     wanted = wanted or Filter(name=request.name, order=request.order, target=request.target)
     snapshot = await fresh(cache, request.min_revision, context)
     feed = Feed(view, wanted)
-    stop = cache.subscribe(feed.hear)
+    stop = cache.subscribe(feed.hear, view.trees)
     try:
         for key in view.keys(snapshot, wanted, ""):
             found = sound(view, snapshot, key)
@@ -69,8 +69,10 @@ async def watch(
         stop()
 
 
-async def following(cache: Cache, concerns: Callable[[Delta], bool]) -> AsyncGenerator[None, None]:
-    """Yields at once, and then each time after something that concerns the caller has changed."""
+async def following(
+    cache: Cache, trees: Collection[str], concerns: Callable[[Delta], bool] = lambda delta: True
+) -> AsyncGenerator[None, None]:
+    """Yields at once, and then each time after something in the trees that concerns the caller has changed."""
     news = asyncio.Event()
     news.set()
 
@@ -78,7 +80,7 @@ async def following(cache: Cache, concerns: Callable[[Delta], bool]) -> AsyncGen
         if any(concerns(delta) for delta in deltas):
             news.set()
 
-    stop = cache.subscribe(hear)
+    stop = cache.subscribe(hear, trees)
     try:
         while True:
             await news.wait()

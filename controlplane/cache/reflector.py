@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from immutables import Map
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.thread_team import QUESTIONS
+from controlplane.cache.audience import Audience
 from controlplane.cache.freshness import Freshness
 from controlplane.cache.snapshot import Entry, Snapshot, Tree, place_of
 from controlplane.model.errors import Compacted, Unavailable
@@ -44,6 +45,7 @@ class Delta(NamedTuple):
 
 
 _EMPTY: Tree = Map()
+_MOST_GIVEN_UP = 64
 REACH_SECONDS = 5.0
 _AGAIN_SECONDS = 0.2
 
@@ -61,9 +63,10 @@ class Cache:
         self._trees: dict[str, Tree] = {tree: Map() for tree in keys.TREES}
         self._revision = 0
         self._snapshot: Snapshot | None = None
-        self._listeners: list[Listener] = []
+        self._audience: Audience[Delta] = Audience()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tie = itertools.count()
+        self._given_up = 0
         self._filled = asyncio.Event()
         self._freshness = Freshness(
             store, clock, holds=lambda: self._revision, waited_for=self._lowest_wait, advance=self._advance
@@ -104,10 +107,11 @@ class Cache:
             self._snapshot = Snapshot(self._revision, dict(self._trees))
         return self._snapshot
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """The listener is called from now on, never concurrently, and must not await. Returns how to stop it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+    def subscribe(self, listener: Listener, trees: Collection[str] | None = None) -> Callable[[], None]:
+        """The listener is called from now on, never concurrently, and must not await. Returns how to stop it.
+
+        With trees it hears of changes in these only."""
+        return self._audience.add(listener, trees)
 
     async def reached(self, revision: int, timeout: float | None = REACH_SECONDS) -> None:
         """Returns once the picture contains that revision; Unavailable when it does not in time, or is stale."""
@@ -122,6 +126,17 @@ class Cache:
             await asyncio.wait_for(future, timeout)
         except TimeoutError:
             raise Unavailable(f"this replica has not reached revision {revision} yet") from None
+        finally:
+            if future.cancelled():
+                self._forget_wait()
+
+    def _forget_wait(self) -> None:
+        """Waits that were given up are few, whatever revision they were for."""
+        self._given_up += 1
+        if self._given_up > max(_MOST_GIVEN_UP, len(self._waiting) // 2):
+            self._waiting = [wait for wait in self._waiting if not wait[2].done()]
+            heapq.heapify(self._waiting)
+            self._given_up = 0
 
     def _too_old(self) -> Unavailable:
         return Unavailable(
@@ -178,8 +193,8 @@ class Cache:
         deltas = [enter(self._trees, change) for change in changes]
         self._revision = max(revision, self._revision)
         self._snapshot = self._hashed = None
-        for listener in tuple(self._listeners):
-            self._tell(listener, deltas)
+        for listener, part in self._audience.concerned(deltas):
+            self._tell(listener, part)
         self._release_waits()
 
     def _advance(self, revision: int) -> None:

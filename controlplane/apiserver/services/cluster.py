@@ -76,7 +76,7 @@ class Cluster:
     @streamed
     async def WatchTotals(self, request: Any, context: Context) -> AsyncGenerator[Any, None]:
         await fresh(self._deps.cache, request.min_revision, context)
-        async with aclosing(following(self._deps.cache, _concerns_totals)) as changes:
+        async with aclosing(following(self._deps.cache, keys.TOTALS_PLACE[:1], _concerns_totals)) as changes:
             async for _ in changes:
                 yield self._totals(self._deps.cache.snapshot)
 
@@ -116,7 +116,7 @@ class Cluster:
     async def WatchLeader(self, request: Any, context: Context) -> AsyncGenerator[Any, None]:
         await fresh(self._deps.cache, request.min_revision, context)
         last: Any = None
-        async with aclosing(following(self._deps.cache, _concerns_leadership)) as changes:
+        async with aclosing(following(self._deps.cache, ("election", "terms"))) as changes:
             async for _ in changes:
                 leader = self._leader()
                 if leader != last:
@@ -197,7 +197,3 @@ def _settings_message(settings: Settings, revision: int) -> Any:
 
 def _concerns_totals(delta: Delta) -> bool:
     return (delta.tree, *delta.parts) == keys.TOTALS_PLACE
-
-
-def _concerns_leadership(delta: Delta) -> bool:
-    return delta.tree in ("election", "terms")

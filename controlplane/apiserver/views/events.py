@@ -15,6 +15,8 @@ from controlplane.wire.v1 import events_pb2
 
 
 class EventView:
+    trees = ("events",)
+
     def keys(self, snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
         if not wanted.name and not wanted.about_kind:
             return sorted_after(snapshot.names("events"), after)

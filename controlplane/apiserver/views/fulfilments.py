@@ -17,6 +17,8 @@ from controlplane.wire.v1 import fulfilments_pb2
 
 
 class FulfilmentView:
+    trees = ("desired", "inventory")
+
     def __init__(self, ledgers: Ledgers) -> None:
         self._ledgers = ledgers
 

@@ -17,6 +17,8 @@ from controlplane.wire.v1 import cluster_pb2, cycles_pb2
 class CycleView:
     """The key is `<epoch>/<n>`, both padded as in etcd."""
 
+    trees = ("cycles",)
+
     def keys(self, snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
         return sorted_after(
             (f"{epoch}/{n}" for epoch, n in (entry.parts for entry in snapshot.all("cycles")) if _is(n, wanted)), after
@@ -42,6 +44,8 @@ class CycleView:
 
 
 class TermView:
+    trees = ("terms",)
+
     def keys(self, snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
         return sorted_after((name for name in snapshot.names("terms") if _is(name, wanted)), after)
 

@@ -4,7 +4,7 @@ joined with what became of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from google.protobuf.message import Message
@@ -29,6 +29,10 @@ class NamedView:
         self.kind = kind
         self.tree = f"config/{FOLDERS[kind]}"
         self._message = message
+
+    @property
+    def trees(self) -> Collection[str]:
+        return (self.tree,)
 
     def keys(self, snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
         names = [wanted.name] if wanted.name else snapshot.names(self.tree)
@@ -78,6 +82,10 @@ class ScalePolicyView(NamedView):
     def __init__(self) -> None:
         super().__init__(ScalePolicy, scalepolicies_pb2.ScalePolicy)
 
+    @property
+    def trees(self) -> Collection[str]:
+        return (self.tree, "status/made", "status/scaling")
+
     def touched(self, delta: Delta, wanted: Filter) -> str | None:
         if delta.tree == "status/made":
             entry = delta.new or delta.old
@@ -113,6 +121,10 @@ class ScalePolicyView(NamedView):
 class TargetView(NamedView):
     def __init__(self) -> None:
         super().__init__(Target, targets_pb2.Target)
+
+    @property
+    def trees(self) -> Collection[str]:
+        return (self.tree, "status/targets", "status/hosting", "inventory")
 
     def touched(self, delta: Delta, wanted: Filter) -> str | None:
         name = delta.parts[0]

@@ -27,6 +27,8 @@ _WISHES = ("resources", "cancel_tasks", "moves", "releases", "stopped")
 
 
 class OrderView:
+    trees = (TREE, STATUS)
+
     def __init__(self, ledgers: Ledgers, index: OrderIndex, reasons: Reasons) -> None:
         self._ledgers = ledgers
         self._index = index

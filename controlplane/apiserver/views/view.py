@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,7 +25,11 @@ class Filter:
 
 
 class View(Protocol):
-    """`key` names one object within its kind; keys sort in the order in which objects are listed."""
+    """`key` names one object within its kind; keys sort in the order in which objects are listed. `trees` are those
+    whose changes can concern an object."""
+
+    @property
+    def trees(self) -> Collection[str]: ...
 
     def keys(self, snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
         """The keys behind `after`, sorted."""
