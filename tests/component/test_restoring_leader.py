@@ -14,6 +14,7 @@ from controlplane.controller_manager.restoring import KEY, Restoring, take_note
 from controlplane.model.cluster import ClusterStatus, Resume
 from controlplane.model.errors import Conflict, Deposed
 from controlplane.model.fulfilment import Ended
+from controlplane.model.job import FailureMatch, FailurePolicy
 from controlplane.model.target import TargetStatus
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.store import keys
@@ -112,6 +113,19 @@ async def test_every_open_attempt_ends_as_lost_however_often_the_leader_dies(etc
         if not died:
             break
     assert writes >= 3
+
+
+async def test_what_was_open_ends_as_the_orders_own_policies_say(etcd: Etcd) -> None:
+    held = FailurePolicy(on=FailureMatch(reasons=("Lost",)), action="hold")
+    async with following(etcd.endpoint, Replica) as replica:
+        await a_backup(replica)
+        order = msgspec.structs.replace(ORDER.build(), failure_policies=(held,))
+        await replica.write({keys.order(ORDER.identity): order})
+        await report(replica)
+        _, writer = await lead(replica)
+        await go(replica, writer)
+        ends = [entry.read(Ended) for entry in replica.cache.snapshot.all("status/ended", ORDER.identity)]
+        assert sorted(task.decision for ended in ends for task in ended.tasks) == ["done", "hold", "hold"]
 
 
 async def test_nothing_is_placed_before_the_joblet_has_reported_and_then_above_what_it_knows(etcd: Etcd) -> None:
