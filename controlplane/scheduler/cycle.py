@@ -235,17 +235,24 @@ class Scheduler:
         if seconds is not None:
             self._retry = asyncio.get_running_loop().call_later(seconds + _ROUNDING_SECONDS, self._wake.set)
 
-    async def _send(self, items: Iterable[Item]) -> list[tuple[Item, Outcome | BaseException]]:
-        """The first are under way while the last are being made; nobody who asks this replica waits for all of it."""
+    async def _send(self, items: Iterable[Item]) -> tuple[list[tuple[Item, Outcome | BaseException]], Exception | None]:
+        """The first are under way while the last are being made; nobody who asks this replica waits for all of it.
+
+        An error in the making comes back beside what became of the items that were sent by then.
+        """
         sent: list[Item] = []
         writes: list[asyncio.Future[Outcome]] = []
+        broken: Exception | None = None
         try:
-            for item in items:
-                sent.append(item)
-                writes.append(asyncio.ensure_future(self._write(item)))
-                if len(writes) % _AT_ONCE == 0:
-                    await asyncio.sleep(0)
-            return list(zip(sent, await asyncio.gather(*writes, return_exceptions=True), strict=True))
+            try:
+                for item in items:
+                    sent.append(item)
+                    writes.append(asyncio.ensure_future(self._write(item)))
+                    if len(writes) % _AT_ONCE == 0:
+                        await asyncio.sleep(0)
+            except Exception as error:  # noqa: BLE001 - raised by who waits for the outcomes
+                broken = error
+            return list(zip(sent, await asyncio.gather(*writes, return_exceptions=True), strict=True)), broken
         except asyncio.CancelledError:
             for write in writes:
                 write.cancel()
@@ -259,14 +266,14 @@ class Scheduler:
 
     async def _commit(self, items: Iterable[Item]) -> None:
         """Sends all and waits until the cache contains every answered one, so that the next cycle sees them."""
-        outcomes = await self._send(items)
+        outcomes, broken = await self._send(items)
         answered = [outcome for _, outcome in outcomes if isinstance(outcome, Outcome)]
         refused = sum(not outcome.succeeded for outcome in answered)
         if refused:
             log.warning("placements were refused by their compares, deciding again", refused=refused)
             self._wake.set()
         if answered:
-            await self._cache.reached(max(outcome.revision for outcome in answered))
+            await self._shown(max(outcome.revision for outcome in answered))
         for item, failure in outcomes:
             if isinstance(failure, OutcomeUnknown | Unavailable):
                 # The picture now contains whatever happened; decide again on it.
@@ -275,6 +282,19 @@ class Scheduler:
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._wake.set)
             elif isinstance(failure, BaseException):
                 self._not_written(item, failure)
+        if broken is not None:
+            raise broken
+
+    async def _shown(self, revision: int) -> None:
+        """Returns when the picture shows that revision, however late: a cycle that is decided without the placements of
+        the one before would place the same attempts again. So a leader with a stale picture decides nothing."""
+        while True:
+            try:
+                await self._cache.reached(revision)
+                return
+            except Unavailable as error:
+                log.warning("the picture does not show the own placements yet", error=str(error))
+                await self._clock.sleep(_RETRY_SECONDS)
 
     def _not_written(self, item: Item, failure: BaseException) -> None:
         """It certainly did not apply: the orders that it was about wait."""
