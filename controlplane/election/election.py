@@ -114,7 +114,10 @@ class Election:
     async def _watch_trust(self) -> None:
         while True:
             now = self._clock.monotonic()
-            if self._trust.observe(self._view.candidates(), self._view.last_term(), now):
+            candidates = self._view.candidates()
+            if self._pulse is not None:
+                self._pulse.expect(entry.candidate.incarnation for entry in candidates)
+            if self._trust.observe(candidates, self._view.last_term(), now):
                 log.warning(
                     "a pulse ended a term wrongly: no pulse does so for a while",
                     seconds=self._settings.pulse_off_seconds,

@@ -3,6 +3,9 @@
 It answers whoever says Hello, and says every beat that this incarnation lives, which epoch it leads and which it gave
 up. The kernel closes the connections of a killed process: that is the signal it exists for. Junk closes the connection
 that it came on and nothing else; a reader that is too slow is closed too. The event loop may be blocked meanwhile.
+
+Replicas that stand for election have places of their own. All others share a few: a newcomer takes the place of the one
+that has been there for longest, of the source that has most, since a replica may be unknown for a moment only.
 """
 
 from __future__ import annotations
@@ -10,21 +13,32 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+from collections import Counter
+from collections.abc import Iterable
 
 from controlplane.aio.clock import Clock
 from controlplane.election import message
 from controlplane.election.settings import ElectionSettings
 
-_MOST_CONNECTIONS = 64
+_MOST_STRANGERS = 64
+# A replica listens, attends to others and compares clocks; some of it twice while it starts anew.
+_MOST_OF_A_CANDIDATE = 8
 _HELLO_SECONDS = 1.0
+_NAMELESS = "?"
 
 
 class _Follower:
-    def __init__(self, connection: socket.socket, since: float) -> None:
+    def __init__(self, connection: socket.socket, source: str, since: float) -> None:
         self.connection = connection
+        self.source = source
         self.since = since
-        self.known = False
+        # The incarnation of its hello.
+        self.name = ""
         self.buffer = b""
+
+    @property
+    def known(self) -> bool:
+        return bool(self.name)
 
 
 class PulseServer:
@@ -38,6 +52,7 @@ class PulseServer:
         self._epoch = 0
         self._ended = 0
         self._followers: dict[int, _Follower] = {}
+        self._candidates: frozenset[str] = frozenset()
         self._stopping = False
         family = socket.AF_INET6 if ":" in settings.pulse_host else socket.AF_INET
         self._listener = socket.create_server((settings.pulse_host, settings.pulse_port), family=family, backlog=128)
@@ -68,6 +83,11 @@ class PulseServer:
     def followers(self) -> int:
         with self._lock:
             return self._known()
+
+    def expect(self, incarnations: Iterable[str]) -> None:
+        """These stand for election: nobody else can take their places."""
+        with self._lock:
+            self._candidates = frozenset(incarnations)
 
     def lead(self, epoch: int) -> None:
         with self._lock:
@@ -116,18 +136,27 @@ class PulseServer:
 
     def _accept(self) -> None:
         try:
-            connection, _ = self._listener.accept()
+            connection, address = self._listener.accept()
         except OSError:
             # Without a free descriptor select would return at once for ever: the next beat listens again.
             self._selector.unregister(self._listener)
             return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self._followers) >= _MOST_CONNECTIONS:
-            connection.close()
-            return
-        self._followers[connection.fileno()] = _Follower(connection, self._clock.monotonic())
+        self._make_room()
+        self._followers[connection.fileno()] = _Follower(connection, str(address[0]), self._clock.monotonic())
         self._selector.register(connection, selectors.EVENT_READ)
+
+    def _make_room(self) -> None:
+        strangers = [follower for follower in self._followers.values() if follower.name not in self._candidates]
+        if len(strangers) < _MOST_STRANGERS:
+            return
+        sources = Counter(follower.source for follower in strangers)
+        # The first of those with most: they are in the order in which they came.
+        self._drop(max(strangers, key=lambda follower: sources[follower.source]))
+
+    def _is_crowded(self, name: str) -> bool:
+        return sum(follower.name == name for follower in self._followers.values()) >= _MOST_OF_A_CANDIDATE
 
     def _read(self, follower: _Follower) -> None:
         try:
@@ -141,10 +170,11 @@ class PulseServer:
         unfinished = not newline and len(line) < message.LONGEST
         if data and unfinished and not follower.known:
             return
-        if not data or follower.known or unfinished or rest or message.read_hello(line) is None:
+        hello = message.read_hello(line)
+        if not data or follower.known or unfinished or rest or hello is None or self._is_crowded(hello.hello):
             self._drop(follower)
             return
-        follower.known = True
+        follower.name = hello.hello or _NAMELESS
         self._send(follower)
 
     def _send(self, follower: _Follower) -> None:

@@ -248,3 +248,46 @@ async def test_an_old_view_ends_no_term(etcd: Etcd) -> None:
         assert not await end_term(replicas[1].store, own, leader, end, patience_seconds=5)
         await leadership.commit([proof("still")])
         assert not leadership.lost.is_set()
+
+
+async def a_stranger(address: str, name: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    if name:
+        writer.write(message.write(message.Hello(hello=name)))
+    return reader, writer
+
+
+async def test_strangers_however_many_do_not_keep_a_standby_out() -> None:
+    async with a_pulse() as server:
+        server.expect(["leader", "standby"])
+        server.lead(EPOCH)
+        held = [await a_stranger(server.address, f"stranger-{number}") for number in range(100)]
+        async with following(server.address) as (listener, verdict):
+            async with asyncio.timeout(10):
+                await reached(listener)
+            # Those who come later do not take its place, either.
+            held += [await a_stranger(server.address, f"late-{number}") for number in range(100)]
+            held += [await a_stranger(server.address) for _ in range(100)]
+            server.leave(EPOCH)
+            assert await verdict == "stepped-down"
+        for _, writer in held:
+            writer.close()
+
+
+async def test_one_name_cannot_take_more_places_than_a_replica_needs() -> None:
+    async with a_pulse() as server:
+        server.expect(["leader", "standby"])
+        held = [await a_stranger(server.address, "standby") for _ in range(30)]
+        async with asyncio.timeout(10):
+            ended = [reader for reader, _ in held if not await reader.readline()]
+            assert len(ended) == 22
+        for _, writer in held:
+            writer.close()
+
+
+async def test_a_replica_that_is_not_known_yet_is_followed_too() -> None:
+    async with a_pulse() as server, following(server.address) as (listener, _):
+        server.expect(["leader"])
+        async with asyncio.timeout(10):
+            await reached(listener)
