@@ -49,6 +49,7 @@ from controlplane.quarantine import Quarantine
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.sealing import read_keys
 from controlplane.settings import ReplicaSettings, address, size
+from controlplane.store import keys
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.event_log import EventLog, Leases
 from controlplane.store.fenced import FencedWriter
@@ -89,21 +90,21 @@ class ElectionView:
     def candidates(self) -> Sequence[CandidateEntry]:
         found = []
         for entry in self._cache.snapshot.all("election"):
-            candidate = entry.sound(Candidate)
-            if candidate is not None:
-                stored = entry.stored
+            candidate, stored = entry.sound(Candidate), entry.stored
+            # Nobody renews what has no lease, or another than its key names: it would stand for ever.
+            if candidate is not None and stored.lease and stored.key == keys.candidate(stored.lease):
                 found.append(
                     CandidateEntry(stored.key, candidate, stored.create_revision, stored.mod_revision, stored.lease)
                 )
         return sorted(found, key=lambda candidate: candidate.create_revision)
 
     def last_term(self) -> Term | None:
-        """The newest record that can be read: what else stands in that tree is no term."""
+        """The newest record that is sane and of an epoch before it: what else stands in that tree is no term."""
         snapshot = self._cache.snapshot
         for name in sorted(snapshot.names("terms"), reverse=True):
             entry = snapshot.get("terms", name)
             term = entry.sound(Term) if entry is not None else None
-            if term is not None:
+            if term is not None and entry is not None and term.epoch < entry.stored.create_revision:
                 return term
         return None
 

@@ -27,7 +27,7 @@ from controlplane.model.object import Named
 from controlplane.model.order import Order, OrderRequest
 from controlplane.model.secret import Secret, SecretWish
 from controlplane.model.settings import Settings
-from controlplane.store import codec, keys, transaction
+from controlplane.store import codec, keys, places, transaction
 from controlplane.store.transaction import Compare, Item, Value
 
 MAX_OBJECTS = 100
@@ -193,14 +193,14 @@ def _decide_settings(item: Settings, there: Value | None) -> tuple[Applied, byte
     if there is None:
         return Applied(item, CREATED), codec.encode(item)
     try:
-        same = codec.decode(there.value, Settings) == item
+        same = places.read(there, Settings) == item
     except Broken:
         same = False
     return (Applied(item, UNCHANGED), b"") if same else (Applied(item, UPDATED), codec.rewrite(there.value, item))
 
 
 def _repeated(order: Order, there: Value, path: str) -> Order:
-    stored = codec.decode(there.value, Order)
+    stored = places.read(there, Order)
     if stored.digest != order.digest:
         field = f"{path}.id"
         raise AlreadyExists(f"{field}: order {order.id} exists with other content", field=field)

@@ -14,7 +14,7 @@ from controlplane.model import identity
 from controlplane.model.errors import Broken, Conflict, IllegalTransition, NotFound
 from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase
 from controlplane.model.order import Order, OrderStatus
-from controlplane.store import codec, keys, transaction
+from controlplane.store import codec, keys, places, transaction
 from controlplane.store.transaction import Item, Value
 
 _TRIES = 5
@@ -66,6 +66,7 @@ class Changes:
             if changed == order:
                 return Changed(order, stored.mod_revision, status)
             _same(stored, revision, name)
+            codec.check(changed)
             item = Item(
                 (transaction.mod_is(stored.key, stored.mod_revision),),
                 (transaction.put(stored.key, codec.rewrite(stored.value, changed)),),
@@ -106,14 +107,14 @@ class Changes:
 
 def _order_in(stored: Value) -> Order:
     try:
-        return codec.decode(stored.value, Order)
+        return places.read(stored, Order)
     except Broken as error:
         raise Broken(f"what is stored at {stored.key} cannot be read: {error}") from None
 
 
 def _status_in(stored: Value | None) -> OrderStatus | None:
     try:
-        return codec.decode(stored.value, OrderStatus) if stored is not None else None
+        return places.read(stored, OrderStatus) if stored is not None else None
     except Broken:
         return None
 

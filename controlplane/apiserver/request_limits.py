@@ -22,6 +22,7 @@ from controlplane.apiserver.admission import (
 )
 from controlplane.apiserver.applying import MAX_OBJECTS
 from controlplane.apiserver.wishing import MAX_WISHES
+from controlplane.model import bounds
 
 MAX_REQUEST_BYTES: Final = 4 << 20
 # Requests without lists and maps: names, numbers and a page token.
@@ -34,7 +35,7 @@ MAX_ORDERS: Final = 1000
 MAX_CHANGES: Final = 1000
 # A joblet sends 500 reports, 500 pieces of logs and one heartbeat at most.
 MAX_MESSAGES: Final = 2000
-_LABELS, _QUANTITIES, _NAMES = fields.MAX_LABELS, fields.MAX_QUANTITIES, fields.MAX_NAMES
+_LABELS, _QUANTITIES, _NAMES = bounds.MAX_LABELS, bounds.MAX_QUANTITIES, fields.MAX_NAMES
 _POLICIES, _RULES = failure_policies.MAX_POLICIES, job.MAX_RULES
 _SHOWN: Final = 1000
 # Lists whose words are few: admission names the one that is wrong or there twice.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from controlplane.apiserver.admission import settings as admission
 from controlplane.apiserver.dependencies import ApiDependencies
-from controlplane.apiserver.reading import object_of
 from controlplane.apiserver.repeating import insist
+from controlplane.cache.settings import salvaged
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model.errors import Broken, Conflict
 from controlplane.model.settings import DEFAULT, Settings
-from controlplane.store import codec, keys, transaction
+from controlplane.store import codec, keys, places, transaction
 from controlplane.store.transaction import Item, Value
 
 _TRIES = 5
@@ -20,9 +20,13 @@ class SettingsStore:
         self._deps = deps
 
     def read(self, snapshot: Snapshot) -> tuple[Settings, int]:
-        """The settings and the revision they were written at, 0 for the defaults."""
+        """The settings and the revision they were written at, 0 for the defaults; those that count, where what is
+        stored is not sane."""
         entry = snapshot.get("config", "settings")
-        return (DEFAULT, 0) if entry is None else (object_of(entry, Settings), entry.revision)
+        if entry is None:
+            return DEFAULT, 0
+        found = entry.sound(Settings)
+        return (found if found is not None else salvaged(entry.stored.value)), entry.revision
 
     async def update(self, settings: Settings, revision: int) -> tuple[Settings, int]:
         """Replaces all of them: what is not said is the default. The same again is no write."""
@@ -44,6 +48,6 @@ class SettingsStore:
 
 def _current(there: Value | None) -> Settings | None:
     try:
-        return DEFAULT if there is None else codec.decode(there.value, Settings)
+        return DEFAULT if there is None else places.read(there, Settings)
     except Broken:
         return None

@@ -28,7 +28,7 @@ from controlplane.model.packet import Packet
 from controlplane.model.resource import Resource
 from controlplane.model.secret import Secret, SecretWish
 from controlplane.model.target import Target, TargetStatus
-from controlplane.store import codec, keys, transaction
+from controlplane.store import codec, keys, places, transaction
 from controlplane.store.transaction import Item, Value
 
 N = TypeVar("N", bound=Named)
@@ -114,8 +114,8 @@ def merged(item: Named, there: Value, stamp: Stamp, safe: Safe, path: str = "") 
     """The object as it would be stored over what is there, and whether that changes anything."""
     try:
         if isinstance(item, SecretWish):
-            return safe.update(item, codec.decode(there.value, Secret), path)
-        old = codec.decode(there.value, type(item))
+            return safe.update(item, places.read(there, Secret), path)
+        old = places.read(there, type(item))
     except Broken:
         # What cannot be read can be replaced.
         return created(item, stamp, safe), True

@@ -19,7 +19,7 @@ from controlplane.apiserver.admission import catalogue as names
 from controlplane.apiserver.admission import order as orders
 from controlplane.apiserver.admission import warnings
 from controlplane.apiserver.admission.catalogue import Catalogue
-from controlplane.apiserver.admission.resolve import Resolution, digest, resolve
+from controlplane.apiserver.admission.resolve import Resolution, resolve
 from controlplane.apiserver.admission.warnings import Warning
 from controlplane.apiserver.catching_up import admitted
 from controlplane.apiserver.dependencies import ApiDependencies
@@ -40,8 +40,8 @@ from controlplane.model.errors import (
     Refused,
     Unavailable,
 )
-from controlplane.model.order import Order, OrderRequest
-from controlplane.store import codec, keys, transaction
+from controlplane.model.order import Order, OrderRequest, content_digest
+from controlplane.store import codec, keys, places, transaction
 from controlplane.store.transaction import Item, Outcome, Value
 
 # What a resolution depends on.
@@ -190,7 +190,8 @@ class Submissions:
         resolution = self._resolution(request, known)
         limited = bool(resolution.gang_bytes) and gives_time_limits(self._deps.cache.snapshot)
         orders.agree(request, resolution, limited=limited)
-        order = orders.build(request, resolution, identity="", now="", content=content)
+        order = orders.build(request, resolution, identity="", now=times.show(times.FIRST), content=content)
+        codec.check(order)
         admitted = Admitted(order, warnings.of(request) + orders.doubts(request, resolution, known))
         if isinstance(known, SnapshotCatalogue):
             self._keep(self._admitted, content, admitted, known)
@@ -211,7 +212,7 @@ class Submissions:
         if not isinstance(known, SnapshotCatalogue):
             return resolve(names.packet(known, packet, "packet") if isinstance(packet, str) else packet, known)
         # A name cannot be taken for a digest: those have upper-case letters in front.
-        key = packet if isinstance(packet, str) else f"D{digest(codec.encode(packet))}"
+        key = packet if isinstance(packet, str) else f"D{content_digest(codec.encode(packet))}"
         found = self._resolutions.get(key)
         if found is None:
             found = resolve(names.packet(known, packet, "packet") if isinstance(packet, str) else packet, known)
@@ -303,7 +304,7 @@ def _landed(
 
 def _compared(stored: Value, content: str, found: list[Warning]) -> Submitted:
     try:
-        order = codec.decode(stored.value, Order)
+        order = places.read(stored, Order)
     except Broken as error:
         raise Broken(f"what is stored at {stored.key} cannot be read: {error}") from None
     if order.digest != content:

@@ -54,7 +54,7 @@ def _said(request: Any, known: Catalogue) -> dict[str, Any]:
         said["deadline"] = whole(request.deadline) or None
     if request.HasField("not_before"):
         text = request.not_before
-        said["not_before"] = times.show(times.parse(text, "not_before")) if text else None
+        said["not_before"] = times.show(times.check(text, "not_before")) if text else None
     if request.HasField("resources"):
         said["resources"] = _resources(request.resources.names, known)
     return said

@@ -53,6 +53,7 @@ _OPEN_TEXTS = frozenset({
 _DECISIONS = {"retry": "Retry", "hold": "Held", "ignore": "Ignored"}
 _TROUBLE = frozenset({"Suspect", "Failed"})
 _MOST_ENDS = 50
+_MOST_KEY = 512
 # Characters of what an attempt said, and of one value or its keys.
 _MOST_MESSAGE, _MOST_VALUE = 300, 60
 # What is new there, or gone, is what is meant to be.
@@ -60,15 +61,14 @@ _COME_AND_GO = frozenset({"config/orders", "desired"})
 
 
 def of(delta: Delta, look: Look) -> Iterator[Happening]:
-    """`look` gives the picture that contains the change. What cannot be read tells that, where the ledgers do not."""
+    """`look` gives the picture that contains the change. Of what cannot be read the ledgers tell."""
     tell = _TELLERS.get(delta.tree)
     if tell is None:
         return
     try:
         yield from tell(delta, look)
     except (Broken, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        if tell is _config:
-            yield poison("/".join((delta.tree, *delta.parts)), delta.revision)
+        return
 
 
 def silent(delta: Delta) -> bool:
@@ -78,14 +78,14 @@ def silent(delta: Delta) -> bool:
     return delta.tree == "inventory" and delta.parts[1] != keys.LIVE
 
 
-def poison(key: str, revision: int) -> Happening:
-    about = About(kind="Key", name=key)
-    message = "cannot be read and is stepped over"
+def poison(key: str, rule: str, revision: int) -> Happening:
+    about = About(kind="Key", name=key[:_MOST_KEY])
+    message = f"is set aside: {rule}"
     return Happening(about=about, reason="Poison", message=message, by="cache", type=WARNING, revision=revision)
 
 
 def mended(key: str, revision: int) -> Happening:
-    about = About(kind="Key", name=key)
+    about = About(kind="Key", name=key[:_MOST_KEY])
     return Happening(
         about=about, reason="Mended", message="can be read again, or is gone", by="cache", revision=revision
     )

@@ -29,9 +29,9 @@ from controlplane.cache.job_ledger import (
     SUCCEEDED,
     JobLedger,
 )
-from controlplane.model import dependencies, schedule, times
+from controlplane.model import dependencies
 from controlplane.model.dependencies import Dependencies
-from controlplane.model.errors import Broken, Invalid
+from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, Observed
 from controlplane.model.order import Counts, Order, Resolved
 from controlplane.model.quantity import sane
@@ -344,11 +344,6 @@ def check(resolved: Resolved) -> None:
 
 def check_order(order: Order) -> None:
     """Broken for what no admission lets in."""
-    if order.not_before and not times.is_stamp(order.not_before):
-        raise Broken(f"{order.not_before!r} is no time as the system writes it")
-    if order.schedule is not None:
-        try:
-            schedule.check(order.schedule)
-            times.parse(order.created, "created")
-        except Invalid as error:
-            raise Broken(f"the order's schedule cannot be read: {error}") from None
+    broken = order.misfit()
+    if broken is not None:
+        raise Broken(": ".join(broken))

@@ -1,20 +1,21 @@
 """All ledgers of a replica, kept current from the cache's changes: orders under way and what targets carry.
 
-Warm on every replica, so that a new leader needs no hand-over. A finished order has no ledger. Poison in etcd is
-counted and stepped over: the rest goes on.
+Warm on every replica, so that a new leader needs no hand-over. A finished order has no ledger. Poison in etcd, which
+is any value that is not sane in any tree, is set aside by its key, with the rule that it breaks: the rest goes on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import msgspec
 import structlog
 
-from controlplane.cache.ledger import OrderLedger, check, check_order
+from controlplane.cache.ledger import OrderLedger, check
 from controlplane.cache.open_templates import OpenTemplates
 from controlplane.cache.reflector import Delta, Listener
 from controlplane.cache.sending import Sending
@@ -23,15 +24,16 @@ from controlplane.cache.target_ledger import OwnerLedgers, TargetLedger, failed_
 from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Ended, Fulfilment, Observed
 from controlplane.model.lifecycle import FINAL_ORDER
-from controlplane.model.order import Order, OrderStatus, Resolved
-from controlplane.model.quantity import sane
+from controlplane.model.order import Order, OrderStatus, Resolved, content_digest
 from controlplane.model.target import Live
-from controlplane.store import codec, keys
+from controlplane.store import codec, keys, places
 
 log = structlog.get_logger(__name__)
 
 # Within one revision, an order comes before what refers to it and an end before the disappearance it explains.
 _RANK = {"config/orders": 0, "status/ended": 1, "desired": 2, "inventory": 3, "status/orders": 4}
+
+_SELDOM_READ = frozenset({"cycles", "events", "terms"})
 
 # Ends are only decoded for orders that are over when they tell of a failure, which few do.
 _FAILED = b'"phase":"Failed"'
@@ -93,7 +95,8 @@ class Ledgers:
         # Orders of which at least one task waits to be placed, and all tasks that do.
         self.waiting_orders = 0
         self.waiting_tasks = 0
-        self.poisoned: set[str] = set()
+        # What is set aside, by key without the root: the rule that the value breaks.
+        self.poison: dict[str, str] = {}
         self._resolved: dict[str, Resolved] = {}
         # What is placed for orders that have no ledger, as (target, fulfilment) by order.
         self.strays: dict[str, set[tuple[str, str]]] = {}
@@ -105,6 +108,11 @@ class Ledgers:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
+    @property
+    def poisoned(self) -> Set[str]:
+        """The keys that are set aside."""
+        return self.poison.keys()
+
     def target(self, name: str) -> TargetLedger:
         return self.targets.get(name) or TargetLedger()
 
@@ -115,12 +123,16 @@ class Ledgers:
         return there
 
     def resolved(self, order: Order) -> Resolved:
-        """The order's packet as it was; one decoded copy for all orders with the same content."""
-        found = self._resolved.get(order.resolved_digest)
+        """The order's packet as it was; one decoded copy for all orders with the same content.
+
+        By a digest of the content itself: what an order says of it may be that of another order.
+        """
+        content = content_digest(order.resolved)
+        found = self._resolved.get(content)
         if found is None:
             found = codec.decode(bytes(order.resolved), Resolved)
             check(found)
-            self._resolved[order.resolved_digest] = found
+            self._resolved[content] = found
             if len(self._resolved) > 10_000:
                 self._resolved.pop(next(iter(self._resolved)))
         return found
@@ -132,10 +144,10 @@ class Ledgers:
         for delta in deltas:
             try:
                 self._take(delta, touched)
-                if self.poisoned:
-                    self.poisoned.discard(self._name(delta))
+                if self.poison:
+                    self.poison.pop(self._name(delta), None)
             except Broken as error:
-                self.poisoned.add(self._name(delta))
+                self.poison[self._name(delta)] = str(error)
                 log.error("a value in etcd cannot be read, stepping over it", key=self._name(delta), error=str(error))
         for identity in touched.orders:
             ledger = self.orders.get(identity)
@@ -168,13 +180,17 @@ class Ledgers:
                 touched.orders.add(delta.parts[0])
             case "config/targets" | "status/targets" | "status/made":
                 touched.targets.add(delta.parts[0])
+                _look(delta)
             case "status":
                 touched.config.add(f"status/{delta.parts[0]}")
+                _look(delta)
             case "claims":
                 touched.config.add(delta.tree)
                 touched.claims.add(delta.parts[0])
+                _look(delta)
             case _:
                 touched.config.add(delta.tree)
+                _look(delta)
 
     def _take_ended(self, delta: Delta, touched: Touched) -> None:
         ledger = self.orders.get(delta.parts[0])
@@ -205,9 +221,10 @@ class Ledgers:
             self._close(identity)
             return
         order = entry.read(Order)
-        if order.id != identity:
-            raise Broken(f"the order under this key is {order.id}")
-        check_order(order)
+        content = content_digest(order.resolved)
+        if order.resolved_digest != content:
+            # What is known of one content is kept by its digest, in many places: it must be the content's own.
+            order = msgspec.structs.replace(order, resolved_digest=content)
         if order.schedule is not None:
             self.templates[identity] = Template(order, entry.revision)
             self._take_status(identity, self.cache.snapshot.get("status/orders", identity))
@@ -298,10 +315,6 @@ class Ledgers:
             self._drop(target, identity, touched)
             return
         fulfilment = delta.new.object(Fulfilment)
-        if (fulfilment.target, fulfilment.id) != delta.parts:
-            raise Broken(f"the fulfilment under this key is {fulfilment.id} on {fulfilment.target}")
-        if not sane(fulfilment.requests):
-            raise Broken("the fulfilment requests what is no amount")
         touched.orders.add(fulfilment.order)
         there = self._enter(target)
         before = there.fulfilments.get(identity)
@@ -347,6 +360,7 @@ class Ledgers:
         if identity == keys.LIVE:
             if not _only_stats(delta):
                 touched.targets.add(target)
+            _look(delta)
             return
         there = self.targets.get(target)
         placed = there.fulfilments.get(identity) if there is not None else None
@@ -359,10 +373,19 @@ class Ledgers:
         if delta.new is None:
             ledger.observe(identity, None, 0)
             return
-        observed = delta.new.sound(Observed)
-        ledger.observe(identity, observed, delta.new.revision)
-        if observed is None:
-            raise Broken("not an Observed")
+        ledger.observe(identity, delta.new.sound(Observed), delta.new.revision)
+        _look(delta)
+
+
+def _look(delta: Delta) -> None:
+    """Broken when what is there now is not sane. Of what is many and seldom asked for nothing is kept decoded."""
+    rule = places.rule_of(delta.tree, delta.parts) if delta.new is not None else None
+    if rule is None or delta.new is None:
+        return
+    if delta.tree in _SELDOM_READ:
+        delta.new.read(rule.kind)
+    else:
+        delta.new.object(rule.kind)
 
 
 def _only_stats(delta: Delta) -> bool:

@@ -63,10 +63,11 @@ class Observer:
         return self._ledgers.cache.snapshot
 
     def _hear_of_poison(self, revision: int) -> None:
-        found = set(self._ledgers.poisoned)
-        for key in sorted(found ^ self._poison):
-            self._tell(happenings.poison(key, revision) if key in found else happenings.mended(key, revision))
-        self._poison = found
+        rules = self._ledgers.poison
+        for key in sorted(rules.keys() ^ self._poison):
+            told = happenings.poison(key, rules[key], revision) if key in rules else happenings.mended(key, revision)
+            self._tell(told)
+        self._poison = set(rules)
 
     def _tell(self, happening: Happening) -> None:
         self._kept.append(happening)

@@ -45,9 +45,9 @@ class ProcessedCounter:
                 self._count(delta.old, delta.new)
 
     def _go_on_from(self, entry: Entry) -> None:
-        """What is poison, or older than what is known, says nothing."""
+        """What is poison, older than what is known, or counts ends to come says nothing."""
         totals = entry.sound(Totals)
-        if totals is None or totals.revision < self._through:
+        if totals is None or not self._through <= totals.revision <= entry.revision:
             return
         self._stored, self._through = Ends(orders=totals.orders, tasks=totals.closed), totals.revision
         while self._since and self._since[0][0] <= self._through:

@@ -14,7 +14,7 @@ import msgspec
 from immutables import Map
 
 from controlplane.model.errors import Broken
-from controlplane.store import codec, keys
+from controlplane.store import keys, places
 from controlplane.store.transaction import Value
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -25,7 +25,8 @@ _EMPTY: Tree = Map()
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):
-    """One key. `read` decodes each time, `object` keeps what it decoded; both raise Broken on poison.
+    """One key. `read` decodes each time, `object` keeps what it decoded; both raise Broken on poison: a value of
+    another type, one that is not sane, or one that belongs under another key.
 
     Made for every key that anybody writes, and kept in great numbers: not for the garbage collector.
     """
@@ -36,11 +37,11 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     _object: msgspec.Struct | None = None
 
     def read(self, kind: type[S]) -> S:
-        return codec.decode(self.stored.value, kind)
+        return places.read(self.stored, kind, self.tree, self.parts)
 
     def object(self, kind: type[S]) -> S:
         if self._object is None:
-            self._object = codec.decode(self.stored.value, kind)
+            self._object = places.read(self.stored, kind, self.tree, self.parts)
         assert isinstance(self._object, kind)
         return self._object
 

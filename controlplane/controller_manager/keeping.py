@@ -84,6 +84,7 @@ def recent_events(ledgers: Ledgers, clock: Clock) -> list[Event]:
     for name in sorted(name for name in snapshot.names("events") if name >= oldest):
         entry = snapshot.get("events", name)
         event = entry.sound(Event) if entry is not None else None
-        if event is not None:
+        # One that tells of a change to come would keep all changes until then from being told.
+        if event is not None and entry is not None and event.at_revision <= entry.revision:
             found.append(event)
     return found

@@ -25,7 +25,7 @@ from controlplane.engine.rules.facts import TargetFacts
 from controlplane.model import times, windows
 from controlplane.model.fulfilment import Claim, Fulfilment
 from controlplane.model.isolation import Bystander, Ward
-from controlplane.model.quantity import Number, sane, whole
+from controlplane.model.quantity import Number, whole
 from controlplane.model.rule import Rule
 from controlplane.model.scalepolicy import REMOVE, Made
 from controlplane.model.settings import Settings
@@ -185,8 +185,6 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
     live_entry = snapshot.get("inventory", name, keys.LIVE)
     live = live_entry.sound(Live) if live_entry is not None else None
     capacity = capacity_of(target, live)
-    if not sane(capacity):
-        return None
     ledger = ledgers.target(name)
     phase = status.phase if status is not None else "Provisioning"
     restoring, leaving = is_restoring(snapshot), leaving_of(name, snapshot)

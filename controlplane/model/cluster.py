@@ -7,6 +7,7 @@ were open end as Lost, and the next ones get numbers above all that any joblet k
 
 from __future__ import annotations
 
+from controlplane.model.bounds import Attempts, Count, Line, Many, Revision, Text, TimeOrEmpty
 from controlplane.model.object import Object
 
 
@@ -14,25 +15,25 @@ class ClusterStatus(Object, tag="ClusterStatus", frozen=True, kw_only=True):
     """`restored` counts restores; `waiting_for` are the targets whose joblets were alive in the backup and, once it is
     over, those of them that never came. Attempts are numbered above `attempt_floor`."""
 
-    epoch: int
-    cluster_id: str
-    since: str
-    restored: int = 0
+    epoch: Revision
+    cluster_id: Line
+    since: TimeOrEmpty
+    restored: Count = 0
     restoring: bool = False
-    waiting_for: tuple[str, ...] = ()
-    attempt_floor: int = 0
+    waiting_for: Many[Line] = ()
+    attempt_floor: Attempts = 0
 
 
 class Resume(Object, tag="Resume", frozen=True, kw_only=True):
     """Do not wait any longer for joblets after the restore that made this cluster."""
 
-    cluster_id: str
-    at: str = ""
+    cluster_id: Line
+    at: TimeOrEmpty = ""
 
 
 class ArchiveStatus(Object, tag="ArchiveStatus", frozen=True, kw_only=True):
     """There while the archive cannot be written, and finished orders are kept for that reason."""
 
-    epoch: int
-    why: str
-    since: str
+    epoch: Revision
+    why: Text
+    since: TimeOrEmpty

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controlplane.model import texts
+from controlplane.model.bounds import Count, Line, Revision, Text, Time
 from controlplane.model.object import Object
 
 NORMAL, WARNING = "Normal", "Warning"
@@ -32,25 +33,25 @@ _MOST_KNOWN = 5000
 class About(msgspec.Struct, frozen=True, kw_only=True):
     """Of an object without a name, the name is its identity."""
 
-    kind: str
-    name: str
+    kind: Line
+    name: Text
 
 
 class Event(Object, tag="Event", frozen=True, kw_only=True):
     """`events/<id>`. `at_revision` is that of the newest change that it tells of; `epoch` is there when a leader
     wrote it."""
 
-    id: str
+    id: Line
     about: About
-    type: str = NORMAL
-    reason: str
-    message: str = ""
-    by: str = ""
-    count: int = 1
-    first: str
-    last: str
-    at_revision: int = 0
-    epoch: int = 0
+    type: Line = NORMAL
+    reason: Line
+    message: Text = ""
+    by: Line = ""
+    count: Count = 1
+    first: Time
+    last: Time
+    at_revision: Revision = 0
+    epoch: Revision = 0
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,17 +5,34 @@ from __future__ import annotations
 import msgspec
 from msgspec import field
 
+from controlplane.model.bounds import (
+    Amounts,
+    Count,
+    Duration,
+    ExitCode,
+    Few,
+    Labels,
+    Line,
+    LongText,
+    Many,
+    Percent,
+    Revision,
+    SmallCount,
+    TaskIndex,
+    Text,
+    Texts,
+    TimeOrEmpty,
+)
 from controlplane.model.job import Constraint, Constraints, Toleration
 from controlplane.model.object import Object, Part
-from controlplane.model.quantity import Number
 
 
 class TaskRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt of one task."""
 
-    job: str
-    index: int
-    attempt: int
+    job: Line
+    index: TaskIndex
+    attempt: SmallCount
 
 
 class TaskSpec(Part, frozen=True, kw_only=True):
@@ -24,33 +41,33 @@ class TaskSpec(Part, frozen=True, kw_only=True):
     `files` are resources to be mounted, by path. `nodes`, `tolerations` and `image_pull_secrets` matter to clusters.
     """
 
-    command: tuple[str, ...] = ()
-    image: str = ""
-    environment: dict[str, str] = {}
-    requests: dict[str, Number] = {}
-    time_limit: Number | None = None
-    files: dict[str, str] = {}
+    command: Many[LongText] = ()
+    image: Text = ""
+    environment: Texts = {}
+    requests: Amounts = {}
+    time_limit: Duration | None = None
+    files: Texts = {}
     nodes: Constraints | None = None
-    tolerations: tuple[Toleration, ...] = ()
-    image_pull_secrets: tuple[str, ...] = ()
+    tolerations: Few[Toleration] = ()
+    image_pull_secrets: Few[Line] = ()
 
 
 class TaskStop(Part, frozen=True, kw_only=True):
     """One task of several has to stop, the others go on."""
 
-    job: str
-    index: int
-    reason: str = ""
+    job: Line
+    index: TaskIndex
+    reason: Text = ""
 
 
 class Traits(Part, frozen=True, kw_only=True):
     """What its neighbours on the target may ask of it, as its job said when it was placed."""
 
-    labels: dict[str, str] = {}
-    class_: str = field(default="", name="class")
+    labels: Labels = {}
+    class_: Line = field(default="", name="class")
     exclusive: bool = False
     preemptible: bool = False
-    anti_affinity: tuple[Constraint, ...] = ()
+    anti_affinity: Few[Constraint] = ()
 
 
 class Fulfilment(Object, tag="Fulfilment", frozen=True, kw_only=True):
@@ -59,21 +76,21 @@ class Fulfilment(Object, tag="Fulfilment", frozen=True, kw_only=True):
     `requests` is what its tasks request together. All of them stop when `want` says so, single ones when `stop` does.
     """
 
-    id: str
-    epoch: int
-    cycle: int
-    order: str
-    target: str
-    tasks: tuple[TaskRef, ...]
-    jobs: dict[str, TaskSpec] = {}
-    requests: dict[str, Number] = {}
-    holds: tuple[str, ...] = ()
-    owner: str = ""
+    id: Line
+    epoch: Revision
+    cycle: Count
+    order: Line
+    target: Line
+    tasks: Many[TaskRef]
+    jobs: dict[Line, TaskSpec] = {}
+    requests: Amounts = {}
+    holds: Many[Line] = ()
+    owner: Line = ""
     traits: Traits | None = None
-    want: str = "run"
-    reason: str = ""
-    created: str = ""
-    stop: tuple[TaskStop, ...] = ()
+    want: Line = "run"
+    reason: Text = ""
+    created: TimeOrEmpty = ""
+    stop: Many[TaskStop] = ()
 
     def why_stop(self, job: str, index: int) -> str | None:
         """Why the task has to stop; None when it does not."""
@@ -85,29 +102,29 @@ class Fulfilment(Object, tag="Fulfilment", frozen=True, kw_only=True):
 class ObservedTask(Part, frozen=True, kw_only=True):
     """What the joblet saw of one attempt. Phases: Starting, Running, Succeeded, Failed, Cancelled."""
 
-    job: str
-    index: int
-    attempt: int
-    phase: str
-    percent: int | None = None
-    exit_code: int | None = None
-    reason: str = ""
-    message: str = ""
-    artefacts: tuple[str, ...] = ()
-    started: str = ""
-    finished: str = ""
+    job: Line
+    index: TaskIndex
+    attempt: SmallCount
+    phase: Line
+    percent: Percent | None = None
+    exit_code: ExitCode | None = None
+    reason: LongText = ""
+    message: LongText = ""
+    artefacts: Many[Text] = ()
+    started: TimeOrEmpty = ""
+    finished: TimeOrEmpty = ""
 
 
 class Observed(Object, tag="Observed", frozen=True, kw_only=True):
     """`inventory/<target>/<id>`. `report` counts the reports of this fulfilment, so that a repeated one is known."""
 
-    id: str
-    target: str
-    session: str
-    report: int
-    phase: str
-    tasks: tuple[ObservedTask, ...]
-    observed: str = ""
+    id: Line
+    target: Line
+    session: Line
+    report: Count
+    phase: Line
+    tasks: Many[ObservedTask]
+    observed: TimeOrEmpty = ""
 
 
 class EndedTask(Part, frozen=True, kw_only=True):
@@ -117,41 +134,41 @@ class EndedTask(Part, frozen=True, kw_only=True):
     not go.
     """
 
-    job: str
-    index: int
-    attempt: int
-    phase: str
-    decision: str
-    reason: str = ""
-    message: str = ""
-    exit_code: int | None = None
-    percent: int | None = None
-    artefacts: tuple[str, ...] = ()
-    started: str = ""
-    finished: str = ""
-    not_before: str | None = None
-    policy: str = ""
-    why: str = ""
-    avoid: tuple[str, ...] = ()
+    job: Line
+    index: TaskIndex
+    attempt: SmallCount
+    phase: Line
+    decision: Line
+    reason: LongText = ""
+    message: LongText = ""
+    exit_code: ExitCode | None = None
+    percent: Percent | None = None
+    artefacts: Many[Text] = ()
+    started: TimeOrEmpty = ""
+    finished: TimeOrEmpty = ""
+    not_before: TimeOrEmpty | None = None
+    policy: Text = ""
+    why: Text = ""
+    avoid: Many[Line] = ()
 
 
 class Ended(Object, tag="Ended", frozen=True, kw_only=True):
     """`status/ended/<order>/<fulfilment>`: written in the transaction that releases the fulfilment."""
 
-    id: str
-    order: str
-    target: str
-    epoch: int
-    cycle: int
-    tasks: tuple[EndedTask, ...]
-    ended: str
+    id: Line
+    order: Line
+    target: Line
+    epoch: Revision
+    cycle: Count
+    tasks: Many[EndedTask]
+    ended: TimeOrEmpty
 
 
 class Claim(Object, tag="Claim", frozen=True, kw_only=True):
     """`claims/<resource>`: who holds a unique resource. Made and deleted with the placement and the release."""
 
-    resource: str
-    fulfilment: str
-    order: str
-    target: str
-    epoch: int
+    resource: Line
+    fulfilment: Line
+    order: Line
+    target: Line
+    epoch: Revision

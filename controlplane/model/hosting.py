@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from controlplane.model.bounds import Line, Revision, Text
 from controlplane.model.leadership import Candidate
 from controlplane.model.object import Object
 
@@ -21,11 +22,11 @@ class Hosting(Object, tag="Hosting", frozen=True, kw_only=True):
     """`status/hosting/<target>`. `incarnation` is the life of the replica that is named; without one, `reason` says
     why nobody hosts it."""
 
-    target: str
-    epoch: int
-    replica: str = ""
-    incarnation: str = ""
-    reason: str = ""
+    target: Line
+    epoch: Revision
+    replica: Line = ""
+    incarnation: Line = ""
+    reason: Text = ""
 
 
 class Papers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

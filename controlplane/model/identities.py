@@ -7,6 +7,7 @@ user deletes earlier leaves a mark of its own until then.
 
 from __future__ import annotations
 
+from controlplane.model.bounds import Line, Revision, Time, TimeOrEmpty
 from controlplane.model.object import Object
 
 # An identity further ahead of a replica's clock than this is refused: its order could not be cleaned up for as long.
@@ -16,13 +17,13 @@ AHEAD_SECONDS = 300.0
 class Cleaned(Object, tag="Cleaned", frozen=True, kw_only=True):
     """`status/cleaned`: no identity made at that moment or before is used again, unless its order is there."""
 
-    epoch: int
-    through: str
+    epoch: Revision
+    through: Time
 
 
 class DeletedOrder(Object, tag="DeletedOrder", frozen=True, kw_only=True):
     """`status/deleted/<order>`: a final order that its user deleted, kept until its identity is too old anyhow."""
 
-    order: str
-    epoch: int
-    at: str
+    order: Line
+    epoch: Revision
+    at: TimeOrEmpty

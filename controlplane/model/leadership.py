@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from controlplane.model.bounds import Count, Line, Many, Rate, Revision, SmallCount, Tally, TimeOrEmpty
 from controlplane.model.object import Object, Part
 
 
 class TermEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How the term before ended: stepped-down, pulse-closed, pulse-silent, lease-gone, or first when there was none."""
 
-    epoch: int
-    how: str
-    incarnation: str = ""
+    epoch: Revision
+    how: Line
+    incarnation: Line = ""
 
 
 class Candidate(Object, tag="Candidate", frozen=True, kw_only=True):
@@ -22,37 +23,37 @@ class Candidate(Object, tag="Candidate", frozen=True, kw_only=True):
     keys with which it can open secrets.
     """
 
-    id: str
-    incarnation: str
-    grpc: str
-    http: str
-    pulse: str
-    pid: int
-    version: str
-    proclaimed: int = 0
+    id: Line
+    incarnation: Line
+    grpc: Line
+    http: Line
+    pulse: Line
+    pid: SmallCount
+    version: Line
+    proclaimed: Count = 0
     ended: TermEnd | None = None
-    keys: tuple[str, ...] = ()
+    keys: Many[Line] = ()
 
 
 class Term(Object, tag="Term", omit_defaults=False, frozen=True, kw_only=True):
-    epoch: int
-    id: str
-    incarnation: str = ""
-    since: str
-    grpc: str = ""
-    http: str = ""
+    epoch: Revision
+    id: Line
+    incarnation: Line = ""
+    since: Line
+    grpc: Line = ""
+    http: Line = ""
     ended: TermEnd | None = None
 
 
 class WaitingGroup(Part, frozen=True, kw_only=True):
     """Tasks that one cycle could not place: `targets` counts the targets by what refused, `nearest` came closest."""
 
-    order: str
-    job: str
-    tasks: int
-    reason: str
-    targets: dict[str, int] = {}
-    nearest: str = ""
+    order: Line
+    job: Line
+    tasks: Count
+    reason: Line
+    targets: Tally = {}
+    nearest: Line = ""
 
 
 class Cycle(Object, tag="Cycle", omit_defaults=False, frozen=True, kw_only=True):
@@ -63,19 +64,19 @@ class Cycle(Object, tag="Cycle", omit_defaults=False, frozen=True, kw_only=True)
     far as the record takes them; `isolated_total` counts the orders.
     """
 
-    epoch: int
-    n: int
-    revision: int
-    now: str
-    seed: int
-    settings_digest: str
-    engine: str
-    considered: int
-    placed: int
-    refused: dict[str, int] = {}
-    seconds: float
-    hash: str
-    waiting: tuple[WaitingGroup, ...] = ()
-    isolated: tuple[str, ...] = ()
-    isolated_targets: tuple[str, ...] = ()
-    isolated_total: int = 0
+    epoch: Revision
+    n: Count
+    revision: Revision
+    now: TimeOrEmpty
+    seed: Revision
+    settings_digest: Line
+    engine: Line
+    considered: Count
+    placed: Count
+    refused: Tally = {}
+    seconds: Rate
+    hash: Line
+    waiting: Many[WaitingGroup] = ()
+    isolated: Many[Line] = ()
+    isolated_targets: Many[Line] = ()
+    isolated_total: Count = 0

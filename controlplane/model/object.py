@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from controlplane.model.bounds import Labels, Line, Name, TimeOrEmpty
+
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A piece of an object: no kind of its own."""
@@ -19,9 +21,9 @@ class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 class Named(Object, frozen=True, kw_only=True):
     """A config object that people refer to by its unique name."""
 
-    name: str = ""
-    id: str = ""
-    labels: dict[str, str] = {}
-    owner: str = ""
-    creator: str = ""
-    created: str = ""
+    name: Name = ""
+    id: Line = ""
+    labels: Labels = {}
+    owner: Line = ""
+    creator: Line = ""
+    created: TimeOrEmpty = ""

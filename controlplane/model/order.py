@@ -5,8 +5,29 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 
+from controlplane.model import schedule, times
+from controlplane.model.bounds import (
+    Count,
+    Duration,
+    Few,
+    Labels,
+    Line,
+    Many,
+    Percent,
+    PositiveCount,
+    Priority,
+    Revision,
+    SmallCount,
+    TaskCount,
+    TaskIndex,
+    Time,
+    TimeOrEmpty,
+)
+from controlplane.model.errors import Invalid
 from controlplane.model.job import FailurePolicy, Job
 from controlplane.model.object import Object, Part
 from controlplane.model.packet import Packet
@@ -15,19 +36,24 @@ from controlplane.model.resource import Resource
 from controlplane.model.schedule import Schedule
 
 
+def content_digest(raw: bytes | msgspec.Raw) -> str:
+    """Names the content, whatever carries it."""
+    return hashlib.blake2b(raw, digest_size=16).hexdigest()
+
+
 class ResolvedJob(Part, frozen=True, kw_only=True):
     """One job of the packet as it was at submission; its `name` is unique in the order, `count` tasks run it."""
 
     job: Job
-    count: int = 1
-    after: tuple[str, ...] = ()
+    count: TaskCount = 1
+    after: Many[Line] = ()
 
 
 class Resolved(Part, frozen=True, kw_only=True):
-    jobs: tuple[ResolvedJob, ...] = ()
-    resources: tuple[Resource, ...] = ()
+    jobs: Many[ResolvedJob] = ()
+    resources: Many[Resource] = ()
     gang: bool = False
-    pack: int = 1
+    pack: PositiveCount = 1
 
     def task_count(self) -> int:
         return sum(job.count for job in self.jobs)
@@ -54,33 +80,33 @@ class OrderRequest(Object, tag="Order", frozen=True, kw_only=True):
 class TaskSelection(Part, frozen=True, kw_only=True):
     """Tasks of one job: the one with the index, all of them without."""
 
-    job: str
-    index: int | None = None
+    job: Line
+    index: TaskIndex | None = None
 
 
 class Move(Part, frozen=True, kw_only=True):
     """The attempt is to end where it is; the next one avoids that target, and goes to `to` if that is said."""
 
-    job: str
-    index: int
-    attempt: int
-    to: str = ""
+    job: Line
+    index: TaskIndex
+    attempt: SmallCount
+    to: Line = ""
 
 
 class Release(Part, frozen=True, kw_only=True):
     """Tasks that were held up to that revision may go on: one, those of a job, or, without a job, all of the order."""
 
-    until: int
-    job: str = ""
-    index: int | None = None
+    until: Revision
+    job: Line = ""
+    index: TaskIndex | None = None
 
 
 class Stopped(Part, frozen=True, kw_only=True):
     """A person's word that nothing of this attempt runs any more, wherever it was placed."""
 
-    job: str
-    index: int
-    attempt: int
+    job: Line
+    index: TaskIndex
+    attempt: SmallCount
 
 
 class Order(Object, tag="Order", frozen=True, kw_only=True):
@@ -95,51 +121,62 @@ class Order(Object, tag="Order", frozen=True, kw_only=True):
     with the time for which they were `scheduled` and the `epoch` that made them.
     """
 
-    id: str
-    packet: str = ""
-    priority: int
-    owner: str = ""
-    creator: str = ""
-    created: str
-    labels: dict[str, str] = {}
-    target_policy: str | None = None
-    deadline: Number | None = None
-    not_before: str | None = None
-    orchestration: str
+    id: Line
+    packet: Line = ""
+    priority: Priority
+    owner: Line = ""
+    creator: Line = ""
+    created: Time
+    labels: Labels = {}
+    target_policy: Line | None = None
+    deadline: Duration | None = None
+    not_before: TimeOrEmpty | None = None
+    orchestration: Line
     preempts: bool = False
-    failure_policies: tuple[FailurePolicy, ...] = ()
+    failure_policies: Few[FailurePolicy] = ()
     cancel: bool = False
     paused: bool = False
-    resources: tuple[Resource, ...] = ()
-    cancel_tasks: tuple[TaskSelection, ...] = ()
-    moves: tuple[Move, ...] = ()
-    releases: tuple[Release, ...] = ()
-    stopped: tuple[Stopped, ...] = ()
-    tasks_total: int
-    digest: str
-    resolved_digest: str
+    resources: Many[Resource] = ()
+    cancel_tasks: Many[TaskSelection] = ()
+    moves: Many[Move] = ()
+    releases: Many[Release] = ()
+    stopped: Many[Stopped] = ()
+    tasks_total: TaskCount
+    digest: Line
+    resolved_digest: Line
     resolved: msgspec.Raw
     schedule: Schedule | None = None
-    template: str = ""
-    scheduled: str | None = None
-    epoch: int = 0
+    template: Line = ""
+    scheduled: TimeOrEmpty | None = None
+    epoch: Revision = 0
+
+    def misfit(self) -> tuple[str, str] | None:
+        """The field that breaks a rule of its own, and the rule: times sort only as the system writes them."""
+        if self.not_before and not times.is_stamp(self.not_before):
+            return "not_before", f"must be a time as the system writes it, not {self.not_before!r}"
+        if self.schedule is not None:
+            try:
+                schedule.check(self.schedule)
+            except Invalid as error:
+                return error.field, error.rule
+        return None
 
 
 class Reason(Part, frozen=True, kw_only=True):
-    reason: str
-    count: int
+    reason: Line
+    count: TaskCount
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many tasks of an order are in each phase. All of them are always written."""
 
-    pending: int = 0
-    placed: int = 0
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    held: int = 0
+    pending: TaskCount = 0
+    placed: TaskCount = 0
+    running: TaskCount = 0
+    succeeded: TaskCount = 0
+    failed: TaskCount = 0
+    cancelled: TaskCount = 0
+    held: TaskCount = 0
 
 
 class OrderStatus(Object, tag="OrderStatus", frozen=True, kw_only=True):
@@ -152,16 +189,16 @@ class OrderStatus(Object, tag="OrderStatus", frozen=True, kw_only=True):
     when another comes. A run that gave way to a later one names that in `replaced_by`, which counts as its cancel.
     """
 
-    order: str
-    epoch: int
-    phase: str
+    order: Line
+    epoch: Revision
+    phase: Line
     counts: Counts
-    percent: int | None = None
-    started: str | None = None
-    finished: str | None = None
-    answered: int = 0
-    expired: tuple[str, ...] = ()
-    scheduled: str | None = None
-    runs: int = 0
-    next: str | None = None
-    replaced_by: str = ""
+    percent: Percent | None = None
+    started: TimeOrEmpty | None = None
+    finished: TimeOrEmpty | None = None
+    answered: Revision = 0
+    expired: Many[Line] = ()
+    scheduled: TimeOrEmpty | None = None
+    runs: Count = 0
+    next: TimeOrEmpty | None = None
+    replaced_by: Line = ""

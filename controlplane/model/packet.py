@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from controlplane.model.bounds import Line, Many, PositiveCount, TaskCount
 from controlplane.model.job import Job
 from controlplane.model.object import Named, Part
 
 
 class PacketJob(Part, frozen=True, kw_only=True):
-    job: str | Job = ""
-    count: int | None = None
-    after: tuple[str, ...] = ()
+    job: Line | Job = ""
+    count: TaskCount | None = None
+    after: Many[Line] = ()
 
 
 class Packet(Named, tag="Packet", frozen=True, kw_only=True):
-    jobs: tuple[PacketJob, ...] = ()
-    resources: tuple[str, ...] = ()
+    jobs: Many[PacketJob] = ()
+    resources: Many[Line] = ()
     gang: bool | None = None
-    pack: int | None = None
+    pack: PositiveCount | None = None

@@ -10,11 +10,12 @@ import math
 import re
 from collections.abc import Mapping
 
+from controlplane.model.bounds import LEAST_AMOUNT, MOST_AMOUNT
 from controlplane.model.errors import Invalid
 
 Number = int | float
 
-MOST = 2**60
+MOST, LEAST = MOST_AMOUNT, LEAST_AMOUNT
 
 _QUANTITY = re.compile(
     # No more digits than any amount needs, so that every match is a finite number.
@@ -44,14 +45,16 @@ def check(number: Number, field: str) -> Number:
     if number < 0:
         raise Invalid(field, f"must not be negative, but is {max(number, -MOST)}")
     if number > MOST:
-        raise Invalid(field, "must not be above 2^60")
+        raise Invalid(field, f"must not be above {MOST:g}")
+    if 0 < number < LEAST:
+        raise Invalid(field, f"must be 0, or at least {LEAST:g}, not {number}")
     return whole(number)
 
 
 def sane(amounts: Mapping[str, Number]) -> bool:
     """Whether all of them can be amounts of something; what was admitted is, what somebody put into etcd may not be."""
     for amount in amounts.values():  # noqa: SIM110 - asked of every fulfilment, on every replica
-        if not 0 <= amount <= MOST:
+        if amount != 0 and not LEAST <= amount <= MOST:
             return False
     return True
 

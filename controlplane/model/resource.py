@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from controlplane.model.bounds import Line, Text
 from controlplane.model.object import Named
 
 
 class Resource(Named, tag="Resource", frozen=True, kw_only=True):
     """With `mount` the value is in a file at that path, and the variable `key` holds the path."""
 
-    key: str = ""
-    value: str = ""
+    key: Line = ""
+    value: Text = ""
     unique: bool | None = None
-    mount: str = ""
+    mount: Line = ""

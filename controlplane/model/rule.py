@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from controlplane.model.bounds import Preference, PriorityStep, SmallCount, Text
 from controlplane.model.object import Named, Part
-from controlplane.model.quantity import Number
 
 
 class Effect(Part, frozen=True, kw_only=True):
     forbid: bool = False
     require: bool = False
-    prefer: Number | None = None
-    priority: int | None = None
-    limit: int | None = None
+    prefer: Preference | None = None
+    priority: PriorityStep | None = None
+    limit: SmallCount | None = None
 
 
 class Rule(Named, tag="Rule", frozen=True, kw_only=True):
-    when: str = ""
+    when: Text = ""
     then: Effect | None = None

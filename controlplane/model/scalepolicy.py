@@ -12,6 +12,23 @@ from enum import StrEnum
 
 from msgspec import field
 
+from controlplane.model.bounds import (
+    Amount,
+    Amounts,
+    Count,
+    Few,
+    Labels,
+    Line,
+    Many,
+    Name,
+    Revision,
+    Seconds,
+    Serial,
+    SmallCount,
+    TargetCount,
+    Text,
+    TimeOrEmpty,
+)
 from controlplane.model.object import Named, Object, Part
 from controlplane.model.quantity import Number
 
@@ -38,31 +55,31 @@ _ROUNDING = 1e-9
 class WorkSelector(Part, frozen=True, kw_only=True):
     """The work that counts: jobs of this class, with these labels, for this region. What is not said matches all."""
 
-    class_: str = field(default="", name="class")
-    labels: dict[str, str] = {}
-    region: str = ""
+    class_: Line = field(default="", name="class")
+    labels: Labels = {}
+    region: Line = ""
 
 
 class TargetTemplate(Part, frozen=True, kw_only=True):
     """What the targets are that a policy makes."""
 
-    driver: str = ""
-    region: str = ""
-    labels: dict[str, str] = {}
-    capacity: dict[str, Number] = {}
+    driver: Line = ""
+    region: Line = ""
+    labels: Labels = {}
+    capacity: Amounts = {}
 
 
 class TargetSize(Part, frozen=True, kw_only=True):
-    capacity: dict[str, Number] = {}
+    capacity: Amounts = {}
 
 
 class ClusterApi(Part, frozen=True, kw_only=True):
     """Where machines come from: the MachineDeployment of this namespace of the management cluster that new ones are
     copied from, and what one machine brings."""
 
-    namespace: str = ""
-    template: str = ""
-    machine: dict[str, Number] = {}
+    namespace: Line = ""
+    template: Line = ""
+    machine: Amounts = {}
 
     def machines(self, capacity: Mapping[str, Number]) -> int:
         """How many machines have that much, of every quantity."""
@@ -73,18 +90,18 @@ class ClusterApi(Part, frozen=True, kw_only=True):
 class ScalePolicy(Named, tag="ScalePolicy", frozen=True, kw_only=True):
     """`sizes` are the steps in which one target grows, the smallest first; without them its size is the template's."""
 
-    provider: str = ""
-    metric: str = ""
-    threshold: Number | None = None
-    min: int | None = None
-    max: int | None = None
-    step: int | None = None
-    cool_down: Number | None = None
-    idle: Number | None = None
+    provider: Line = ""
+    metric: Line = ""
+    threshold: Amount | None = None
+    min: TargetCount | None = None
+    max: TargetCount | None = None
+    step: TargetCount | None = None
+    cool_down: Seconds | None = None
+    idle: Seconds | None = None
     template: TargetTemplate | None = None
     serves: WorkSelector | None = None
-    url: str = ""
-    sizes: tuple[TargetSize, ...] = ()
+    url: Text = ""
+    sizes: Few[TargetSize] = ()
     cluster_api: ClusterApi | None = None
 
     def steps(self) -> tuple[Mapping[str, Number], ...]:
@@ -128,32 +145,32 @@ class Made(Object, tag="Made", frozen=True, kw_only=True):
     policy changed or went.
     """
 
-    id: str
-    target: str
-    policy: str
-    provider: str
-    epoch: int
-    request: str
-    generation: int = 1
-    phase: str = MadePhase.REQUESTED
-    want: str = "run"
-    capacity: dict[str, Number] = {}
+    id: Line
+    target: Name
+    policy: Name
+    provider: Line
+    epoch: Revision
+    request: Line
+    generation: Count = 1
+    phase: Line = MadePhase.REQUESTED
+    want: Line = "run"
+    capacity: Amounts = {}
     template: TargetTemplate = TargetTemplate()
-    url: str = ""
+    url: Text = ""
     cluster_api: ClusterApi | None = None
-    created: str = ""
-    since: str = ""
-    error: str = ""
+    created: TimeOrEmpty = ""
+    since: TimeOrEmpty = ""
+    error: Text = ""
 
 
 class ScalingStep(Part, frozen=True, kw_only=True):
     """One thing that scaling did: `grow`, `shrink`, `keep` or `resize`; to how many targets, and why."""
 
-    at: str
-    action: str
-    target: str
-    targets: int
-    why: str = ""
+    at: TimeOrEmpty
+    action: Line
+    target: Line
+    targets: SmallCount
+    why: Text = ""
 
 
 class Scaling(Object, tag="Scaling", frozen=True, kw_only=True):
@@ -162,8 +179,8 @@ class Scaling(Object, tag="Scaling", frozen=True, kw_only=True):
     `serial` is the highest number that a target's name was made with: while the policy is there, none is used again.
     """
 
-    policy: str
-    epoch: int
-    serial: int = 0
-    acted: str = ""
-    timeline: tuple[ScalingStep, ...] = ()
+    policy: Line
+    epoch: Revision
+    serial: Serial = 0
+    acted: TimeOrEmpty = ""
+    timeline: Many[ScalingStep] = ()

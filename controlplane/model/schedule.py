@@ -17,6 +17,7 @@ from itertools import pairwise
 from cronsim import CronSim, CronSimError
 
 from controlplane.model import identity, times
+from controlplane.model.bounds import Count, Line, TimeOrEmpty
 from controlplane.model.errors import Invalid
 from controlplane.model.object import Part
 from controlplane.model.windows import zone
@@ -36,12 +37,12 @@ class Schedule(Part, frozen=True, kw_only=True):
     """`missed`: what becomes of runs whose time passed while nobody could make them; `overlap`: of one whose time comes
     while an earlier run is under way. `until` and `limit` bound it: no run later than that, no more runs than that."""
 
-    cron: str = ""
-    tz: str = "UTC"
-    missed: str = "last"
-    overlap: str = "allow"
-    until: str | None = None
-    limit: int | None = None
+    cron: Line = ""
+    tz: Line = "UTC"
+    missed: Line = "last"
+    overlap: Line = "allow"
+    until: TimeOrEmpty | None = None
+    limit: Count | None = None
 
 
 def check(schedule: Schedule, field: str = "schedule") -> None:
@@ -61,7 +62,7 @@ def check(schedule: Schedule, field: str = "schedule") -> None:
     if schedule.limit is not None and schedule.limit < 1:
         raise Invalid(f"{field}.limit", f"must be at least 1, not {schedule.limit}")
     if schedule.until is not None:
-        times.parse(schedule.until, f"{field}.until")
+        times.check(schedule.until, f"{field}.until")
 
 
 def check_interval(schedule: Schedule, field: str = "schedule") -> None:

@@ -6,6 +6,7 @@ stored: the sealed data and what may be told about it. `digest` is keyed, so tha
 
 from __future__ import annotations
 
+from controlplane.model.bounds import Count, Line, LongText
 from controlplane.model.object import Named, Part
 
 KUBECONFIG = "kubeconfig"
@@ -16,15 +17,15 @@ TYPES: dict[str, tuple[str, ...]] = {KUBECONFIG: ("kubeconfig",)}
 class Sealed(Part, frozen=True, kw_only=True):
     """`key` says with which key it was sealed; `nonce` and `text` are base64."""
 
-    key: str
-    nonce: str
-    text: str
+    key: Line
+    nonce: Line
+    text: LongText
 
 
 class Secret(Named, tag="Secret", frozen=True, kw_only=True):
-    type: str = KUBECONFIG
-    size: int = 0
-    digest: str = ""
+    type: Line = KUBECONFIG
+    size: Count = 0
+    digest: Line = ""
     sealed: Sealed | None = None
 
 

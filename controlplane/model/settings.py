@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from msgspec import field
+from typing import Annotated
 
+from msgspec import Meta, field
+
+from controlplane.model.bounds import MAX_TASKS, Amounts, Count, Line, Weight
 from controlplane.model.object import Object, Part
-from controlplane.model.quantity import Number
 
 EVERYONE = "*"
+_HOUR, _YEAR = 3600, 365 * 86400
+# Durations in seconds. Those that joblets and holders depend on are made to fit each other by `model/silence`.
+_UpToHour = Annotated[int, Meta(ge=0, le=_HOUR)] | Annotated[float, Meta(ge=0, le=_HOUR)]
+_UpToYear = Annotated[int, Meta(ge=0, le=_YEAR)] | Annotated[float, Meta(ge=0, le=_YEAR)]
+_Kept = Annotated[int, Meta(ge=1, le=_YEAR)] | Annotated[float, Meta(ge=1, le=_YEAR)]
+_Minutes = Annotated[int, Meta(ge=60, le=_YEAR)] | Annotated[float, Meta(ge=60, le=_YEAR)]
+_Interval = Annotated[int, Meta(ge=1, le=_HOUR)] | Annotated[float, Meta(ge=1, le=_HOUR)]
+_Beat = Annotated[int, Meta(ge=1, le=_HOUR)] | Annotated[float, Meta(ge=0.01, le=_HOUR)]
 
 
 class Weights(Part, frozen=True, kw_only=True):
     """How much each score counts, 0 to 100: `soft` constraints, how full a target is (`room`), rules that `prefer`,
     neighbours that hurt (`interference`), and how often attempts failed there of late (`reliability`)."""
 
-    soft: Number = 30
-    room: Number = 10
-    rules: Number = 30
-    interference: Number = 20
-    reliability: Number = 20
+    soft: Weight = 30
+    room: Weight = 10
+    rules: Weight = 30
+    interference: Weight = 20
+    reliability: Weight = 20
 
 
 class Quota(Part, frozen=True, kw_only=True):
     """The most that one owner may have: orders that are not final, tasks that are placed, and what these request."""
 
-    orders: int | None = None
-    live_tasks: int | None = None
-    quantities: dict[str, Number] = {}
+    orders: Count | None = None
+    live_tasks: Count | None = None
+    quantities: Amounts = {}
 
 
 class Settings(Object, tag="Settings", frozen=True, kw_only=True):
@@ -45,25 +55,25 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     max_waiting_orders, max_waiting_tasks: with so many waiting orders, or waiting tasks, no new order is taken.
     """
 
-    default_requests: dict[str, Number] = field(default_factory=lambda: {"cpu": 1})
-    clean_up: Number = 3600
-    target_grace: Number = 5
-    joblet_lease: Number = 6
-    heartbeat: Number = 1
-    kill_grace: Number = 2
-    cycle_budget: int = 5000
-    placement: str = "balance"
+    default_requests: Amounts = field(default_factory=lambda: {"cpu": 1})
+    clean_up: _Kept = 3600
+    target_grace: _UpToYear = 5
+    joblet_lease: _UpToHour = 6
+    heartbeat: _Beat = 1
+    kill_grace: _UpToHour = 2
+    cycle_budget: Annotated[int, Meta(ge=1, le=MAX_TASKS)] = 5000
+    placement: Line = "balance"
     weights: Weights = Weights()
-    quotas: dict[str, Quota] = {}
-    reservations: int = 8
-    failure_memory: Number = 600
-    history: Number = 3600
-    event_ttl: Number = 3600
-    stats_interval: Number = 5
-    target_suspect: Number = 0
-    drain_timeout: Number = 300
-    max_waiting_orders: int = 200_000
-    max_waiting_tasks: int = 2_000_000
+    quotas: Annotated[dict[Line, Quota], Meta(max_length=1000)] = {}
+    reservations: Annotated[int, Meta(ge=0, le=1000)] = 8
+    failure_memory: _UpToYear = 600
+    history: _Minutes = 3600
+    event_ttl: _Minutes = 3600
+    stats_interval: _Interval = 5
+    target_suspect: _UpToYear = 0
+    drain_timeout: _UpToYear = 300
+    max_waiting_orders: Count = 200_000
+    max_waiting_tasks: Count = 2_000_000
 
     def quota_of(self, owner: str) -> Quota | None:
         return self.quotas.get(owner) or self.quotas.get(EVERYONE)

@@ -5,8 +5,22 @@ from __future__ import annotations
 import msgspec
 from msgspec import field
 
+from controlplane.model.bounds import (
+    Amount,
+    Amounts,
+    Attempts,
+    Duration,
+    Few,
+    Line,
+    Measures,
+    PositiveCount,
+    Revision,
+    Seconds,
+    SmallCount,
+    Text,
+    TimeOrEmpty,
+)
 from controlplane.model.object import Named, Object, Part
-from controlplane.model.quantity import Number
 
 # What is asked of the pods of a cluster, and how long one that is stopped may take at most.
 SECURITY = ("restricted", "baseline")
@@ -14,27 +28,27 @@ MOST_GRACE_SECONDS = 86400
 
 
 class Window(Part, frozen=True, kw_only=True):
-    days: tuple[str, ...] = ()
-    from_: str = field(default="", name="from")
-    to: str = ""
-    tz: str = "UTC"
+    days: Few[Line] = ()
+    from_: Line = field(default="", name="from")
+    to: Line = ""
+    tz: Line = "UTC"
 
 
 class Target(Named, tag="Target", frozen=True, kw_only=True):
     """`security` and `stop_grace` (seconds) are told to the joblet that a replica runs for a `kubeconfig_secret`."""
 
-    driver: str = ""
-    region: str = ""
-    capacity: dict[str, Number] | None = None
-    max_fulfilments: int | None = None
-    default_time_limit: Number | None = None
-    windows: tuple[Window, ...] = ()
-    kubeconfig_secret: str = ""
-    security: str = ""
-    stop_grace: Number | None = None
+    driver: Line = ""
+    region: Line = ""
+    capacity: Amounts | None = None
+    max_fulfilments: PositiveCount | None = None
+    default_time_limit: Duration | None = None
+    windows: Few[Window] = ()
+    kubeconfig_secret: Line = ""
+    security: Line = ""
+    stop_grace: Seconds | None = None
     cordoned: bool = False
     drain: bool = False
-    drain_timeout: Number | None = None
+    drain_timeout: Seconds | None = None
 
 
 class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
@@ -44,27 +58,27 @@ class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
     unique resources may outlive it. `driver` is the last session's, for the same reason.
     """
 
-    target: str
-    epoch: int
-    phase: str
-    reason: str = ""
-    since: str = ""
-    used: dict[str, Number] = {}
-    free: dict[str, Number] = {}
-    drain_since: str = ""
-    stop_within: Number = 0
-    driver: str = ""
+    target: Line
+    epoch: Revision
+    phase: Line
+    reason: Text = ""
+    since: TimeOrEmpty = ""
+    used: Measures = {}
+    free: Measures = {}
+    drain_since: TimeOrEmpty = ""
+    stop_within: Seconds = 0
+    driver: Line = ""
 
 
 class Hardware(Part, frozen=True, kw_only=True):
     """What a target is made of; memory and disk in bytes."""
 
-    cpu_model: str = ""
-    cpus: int = 0
-    memory: Number = 0
-    disk: Number = 0
-    os: str = ""
-    kernel: str = ""
+    cpu_model: Line = ""
+    cpus: SmallCount = 0
+    memory: Amount = 0
+    disk: Amount = 0
+    os: Line = ""
+    kernel: Line = ""
 
 
 class Live(Object, tag="Live", frozen=True, kw_only=True):
@@ -77,22 +91,22 @@ class Live(Object, tag="Live", frozen=True, kw_only=True):
     desired: as many as live there at all until the joblet has compared them with the full list.
     """
 
-    target: str
-    session: str
-    instance: str
-    secret_digest: str
-    driver: str
-    version: str = ""
-    capacity: dict[str, Number] = {}
-    stats: dict[str, Number] = {}
-    lease_seconds: Number = 0
-    stop_within: Number = 0
-    since: str = ""
-    leftovers: int = 0
-    cluster: str = ""
-    known_attempt: int = 0
+    target: Line
+    session: Line
+    instance: Line
+    secret_digest: Line
+    driver: Line
+    version: Line = ""
+    capacity: Amounts = {}
+    stats: Measures = {}
+    lease_seconds: Seconds = 0
+    stop_within: Seconds = 0
+    since: TimeOrEmpty = ""
+    leftovers: SmallCount = 0
+    cluster: Line = ""
+    known_attempt: Attempts = 0
     hardware: Hardware | None = None
-    reported: str = ""
+    reported: TimeOrEmpty = ""
 
     def same_but_stats(self, other: Live) -> bool:
         """Whether the other is the same session with the same promises: nothing that anybody decides on differs."""

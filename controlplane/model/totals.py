@@ -11,6 +11,7 @@ from collections import deque
 
 import msgspec
 
+from controlplane.model.bounds import Count, Rate, Revision, TimeOrEmpty
 from controlplane.model.object import Object, Part
 from controlplane.model.order import Counts, OrderStatus
 
@@ -20,10 +21,10 @@ SHORT_SECONDS, LONG_SECONDS = 10.0, 60.0
 class Processed(msgspec.Struct, frozen=True, kw_only=True):
     """How many came to their end, and how."""
 
-    total: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    cancelled: int = 0
+    total: Count = 0
+    succeeded: Count = 0
+    failed: Count = 0
+    cancelled: Count = 0
 
     def plus(self, other: Processed) -> Processed:
         return Processed(
@@ -37,35 +38,35 @@ class Processed(msgspec.Struct, frozen=True, kw_only=True):
 class Rates(Part, frozen=True, kw_only=True):
     """Ends a second."""
 
-    orders_10s: float = 0.0
-    orders_1m: float = 0.0
-    tasks_10s: float = 0.0
-    tasks_1m: float = 0.0
+    orders_10s: Rate = 0.0
+    orders_1m: Rate = 0.0
+    tasks_10s: Rate = 0.0
+    tasks_1m: Rate = 0.0
 
 
 class TargetTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Busy targets have something placed on them; free ones are Ready and have not."""
 
-    total: int = 0
-    ready: int = 0
-    busy: int = 0
-    free: int = 0
+    total: Count = 0
+    ready: Count = 0
+    busy: Count = 0
+    free: Count = 0
 
 
 class Totals(Object, tag="Totals", omit_defaults=False, frozen=True, kw_only=True):
     """`status/totals`. All that ended up to `revision` is counted."""
 
-    epoch: int
-    revision: int = 0
-    at: str = ""
+    epoch: Revision
+    revision: Revision = 0
+    at: TimeOrEmpty = ""
     orders: Processed = Processed()
     tasks: Processed = Processed()
     closed: Processed = Processed()
-    open_orders: int = 0
-    queued: int = 0
-    placed: int = 0
-    running: int = 0
-    held: int = 0
+    open_orders: Count = 0
+    queued: Count = 0
+    placed: Count = 0
+    running: Count = 0
+    held: Count = 0
     targets: TargetTotals = TargetTotals()
     rates: Rates = Rates()
 

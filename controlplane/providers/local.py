@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,12 +20,12 @@ import msgspec
 
 from controlplane.aio import processes
 from controlplane.aio.processes import Process
+from controlplane.model.bounds import is_name
 from controlplane.model.errors import Refused, StaleAttempt, Unavailable
 from controlplane.model.scalepolicy import Made
 
 _JOBLET = (sys.executable, "-P", "-m", "controlplane.cli.controlplane", "joblet")
 _FILE = "provider.json"
-_NAME = re.compile(r"[a-z0-9.-]{1,63}")
 # Commands on the host of the replicas must not take the processor from them.
 NICE = "10"
 
@@ -63,7 +62,7 @@ class LocalProvider:
 
     async def _act(self, action: Callable[[Made], None], made: Made) -> None:
         """Refused for a name that leads out of the folder; Unavailable for whatever this host has against it."""
-        if not _NAME.fullmatch(made.target) or made.target.strip(".") == "":
+        if not is_name(made.target):
             raise Refused(f"{made.target!r} is no name of a target")
         try:
             await asyncio.to_thread(action, made)

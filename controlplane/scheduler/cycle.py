@@ -333,9 +333,10 @@ def record_of(world: World, decision: Decision, stamp: Stamp, seconds: float) ->
 
 
 def last_cycle(ledgers: Ledgers) -> int:
-    """The number of the newest cycle on record; 0 before the first. What cannot be read was no cycle."""
+    """The number of the newest cycle on record; 0 before the first. What is not sane was no cycle, nor was one with a
+    number above its revision: each cycle is a write."""
     for entry in sorted(ledgers.cache.snapshot.all("cycles"), key=lambda entry: entry.parts[1], reverse=True):
         cycle = entry.sound(Cycle)
-        if cycle is not None:
+        if cycle is not None and cycle.n <= entry.revision:
             return cycle.n
     return 0

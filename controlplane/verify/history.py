@@ -12,47 +12,11 @@ from itertools import groupby
 
 import msgspec
 
-from controlplane.model import event
-from controlplane.model.cluster import ArchiveStatus, ClusterStatus, Resume
 from controlplane.model.errors import Broken
-from controlplane.model.fulfilment import Claim, Ended, Fulfilment, Observed
-from controlplane.model.identities import Cleaned, DeletedOrder
-from controlplane.model.leadership import Candidate, Cycle, Term
-from controlplane.model.order import Order, OrderStatus
-from controlplane.model.scalepolicy import Made, Scaling
-from controlplane.model.settings import Settings
-from controlplane.model.target import Live, Target, TargetStatus
-from controlplane.model.totals import Totals
-from controlplane.store import codec, keys
+from controlplane.store import codec, keys, places
 from controlplane.store.transaction import Value
 from controlplane.store.watch import Change
 
-_KINDS: dict[str, type[msgspec.Struct]] = {
-    "election": Candidate,
-    "terms": Term,
-    "config/targets": Target,
-    "config/orders": Order,
-    "desired": Fulfilment,
-    "claims": Claim,
-    "status/ended": Ended,
-    "status/orders": OrderStatus,
-    "status/deleted": DeletedOrder,
-    "status/targets": TargetStatus,
-    "status/scaling": Scaling,
-    "status/made": Made,
-    "cycles": Cycle,
-    "inventory": Observed,
-    "events": event.Event,
-}
-# The objects of which there is one.
-_SINGLES: dict[str, type[msgspec.Struct]] = {
-    "settings": Settings,
-    "restore": Resume,
-    "cluster": ClusterStatus,
-    "archive": ArchiveStatus,
-    "cleaned": Cleaned,
-    "totals": Totals,
-}
 _BID = "bid-"
 
 
@@ -96,14 +60,12 @@ def by_revision(changes: Iterable[Change]) -> Iterator[tuple[int, Sequence[Event
 
 
 def _decode(tree: str, parts: tuple[str, ...], value: bytes) -> msgspec.Struct | None:
-    kind = _KINDS.get(tree)
-    if tree == "inventory":
-        kind = Live if parts[1] == keys.LIVE else None if parts[1].startswith(_BID) else Observed
-    if tree in ("config", "status"):
-        kind = _SINGLES.get(parts[0])
-    if kind is None:
+    if tree == "inventory" and parts[1].startswith(_BID):
+        return None
+    rule = places.rule_of(tree, parts) if parts else None
+    if rule is None:
         return None
     try:
-        return codec.decode(value, kind)
+        return codec.decode(value, rule.kind)
     except Broken:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from controlplane.model.bounds import Count, Line
 from controlplane.model.errors import Invalid
 from controlplane.model.fulfilment import Fulfilment, Observed
 
@@ -31,8 +32,26 @@ def fulfilment(raw: bytes) -> Fulfilment:
 
 
 def observed(raw: bytes) -> Observed:
-    """Invalid when it is none."""
+    """Invalid when it is none, or holds what is not sane."""
     try:
         return _observeds.decode(raw)
     except _UNREADABLE as error:
         raise Invalid("observed", f"cannot be read: {error}") from None
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """By what a report is answered, whatever else it says."""
+
+    id: Line
+    report: Count
+
+
+def receipt(raw: bytes) -> Receipt | None:
+    """None when there is nobody to answer."""
+    try:
+        return _receipts.decode(raw)
+    except _UNREADABLE:
+        return None
+
+
+_receipts = msgspec.json.Decoder(Receipt)

@@ -83,10 +83,13 @@ async def test_poison_in_any_tree_is_counted_and_everything_else_goes_on(replica
         keys.ended(order.id, "x"),
         keys.order_status(order.id),
         keys.observed("t1", one.identity),
+        keys.claim("x"),
+        keys.config("targets", "x"),
+        keys.SETTINGS,
     }
     await replica.write({keys.order(order.id): order, keys.desired("t1", one.identity): one.build()})
     revision = 0
-    for key in (*poisoned, keys.claim("x"), keys.config("targets", "x"), keys.SETTINGS, "/controlplane/nonsense"):
+    for key in (*poisoned, "/controlplane/nonsense"):
         revision = await put_raw(replica, key, POISON[name])
     await replica.cache.reached(revision, PATIENCE_SECONDS)
     assert {f"{keys.ROOT}{short}" for short in replica.ledgers.poisoned} == poisoned

@@ -70,7 +70,7 @@ def test_the_list_that_a_replica_starts_with_is_no_news(scene: Scene) -> None:
 
 
 def test_the_good_path_tells_nothing(scene: Scene) -> None:
-    order = an_order().build()
+    order = ORDER
     placed = a_fulfilment(order.id).task(0)
     assert scene.tell({keys.order(order.id): order}) == []
     assert scene.tell({keys.desired("t1", placed.identity): placed.build()}) == []
@@ -228,7 +228,9 @@ def test_poison_is_told_when_it_is_found_and_when_it_is_mended(scene: Scene) -> 
     name = key.removeprefix(keys.ROOT)
     [told] = scene.tell({key: b"not json"})
     assert (told.about.kind, told.about.name, told.reason, told.type) == ("Key", name, "Poison", "Warning")
-    assert scene.tell({keys.claim("x"): b"{}"}) == []
+    assert told.message.startswith("is set aside: not a Order: ")
+    [other] = scene.tell({keys.claim("x"): b"{}"})
+    assert (other.about.name, other.reason) == ("claims/x", "Poison")
     assert [one.reason for one in scene.tell({key: None})] == ["Mended"]
 
 

@@ -142,6 +142,5 @@ def test_a_fulfilment_of_tasks_that_the_order_does_not_have_comes_and_goes_witho
     ],
 )
 def test_an_order_that_no_apiserver_admitted_is_broken(jobs: list[object]) -> None:
-    resolved = msgspec.json.decode(msgspec.json.encode({"jobs": jobs}), type=Resolved)
     with pytest.raises(Broken):
-        check(resolved)
+        check(codec.decode(msgspec.json.encode({"jobs": jobs}), Resolved))

@@ -222,7 +222,8 @@ def test_open_orders_are_counted_by_owner_until_they_are_final_or_gone() -> None
     assert told.ledgers.open_orders == {"ada": 2, "eve": 1}
     told.write({keys.order(orders[0].id): replace(orders[0], paused=True)})
     assert told.ledgers.open_orders == {"ada": 2, "eve": 1}
-    told.write({keys.order_status(orders[0].id): OrderStatus(order="", epoch=1, phase="Failed", counts=Counts())})
+    failed = OrderStatus(order=orders[0].id, epoch=1, phase="Failed", counts=Counts())
+    told.write({keys.order_status(orders[0].id): failed})
     told.write({keys.order(orders[2].id): None})
     assert told.ledgers.open_orders == {"ada": 1}
     assert told.rebuilt().open_orders == {"ada": 1}

@@ -13,6 +13,8 @@ from controlplane.store.transaction import Item
 from tests.builders import NOW, FulfilmentBuilder, OrderBuilder, a_fulfilment, an_order
 from tests.picture import Told
 
+EARLIER = "2025-12-31T23:00:00.000Z"
+
 
 class Stage:
     def __init__(self, builder: OrderBuilder) -> None:
@@ -156,7 +158,7 @@ def test_a_task_whose_placement_vanished_ends_as_lost_and_is_tried_again() -> No
 def test_the_last_end_and_the_final_status_are_one_write() -> None:
     stage = Stage(an_order().of(2).jobs(cpu=1))
     one, two = stage.placed(0), stage.placed(1)
-    status = OrderStatus(order=stage.order.id, epoch=7, phase="Running", counts=Counts(placed=2), started="earlier")
+    status = OrderStatus(order=stage.order.id, epoch=7, phase="Running", counts=Counts(placed=2), started=EARLIER)
     stage.told.write({keys.order_status(stage.order.id): status})
     told_at = stage.told.history.revision
     stage.reported(one, "Succeeded")
@@ -165,7 +167,7 @@ def test_the_last_end_and_the_final_status_are_one_write() -> None:
     puts, deletes = writes(item)
     final = codec.decode(puts[keys.order_status(stage.order.id)], OrderStatus)
     assert (final.phase, final.counts) == ("Failed", Counts(succeeded=1, failed=1))
-    assert (final.percent, final.started, final.finished, final.epoch) == (100, "earlier", NOW, 7)
+    assert (final.percent, final.started, final.finished, final.epoch) == (100, EARLIER, NOW, 7)
     assert transaction.mod_is(keys.order_status(stage.order.id), told_at) in item.compares
     assert transaction.mod_is(keys.order(stage.order.id), 2) in item.compares, "the order that it was decided on"
     assert len(item.compares) == 6
@@ -287,13 +289,13 @@ def test_the_status_says_where_the_tasks_are_and_only_when_that_is_new() -> None
 def test_a_final_status_keeps_the_start_and_has_an_end() -> None:
     stage = Stage(an_order().jobs(cpu=1))
     one = stage.placed(0)
-    before = OrderStatus(order=stage.order.id, epoch=1, phase="Running", counts=Counts(placed=1), started="earlier")
+    before = OrderStatus(order=stage.order.id, epoch=1, phase="Running", counts=Counts(placed=1), started=EARLIER)
     stage.told.write(
         {keys.desired("t1", one.identity): None, keys.ended(stage.order.id, one.identity): one.ended("done")}
     )
     status = stage.fold(before=before)
     assert status is not None
-    assert (status.phase, status.started, status.finished, status.percent) == ("Succeeded", "earlier", NOW, 100)
+    assert (status.phase, status.started, status.finished, status.percent) == ("Succeeded", EARLIER, NOW, 100)
 
 
 def test_a_cancelled_order_that_never_ran_is_cancelled_at_once() -> None:

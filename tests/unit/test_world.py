@@ -41,6 +41,7 @@ def test_room_is_the_smaller_of_configured_and_reported_less_what_is_placed() ->
         {"status": b"poison"},
         {"live": None},
         {"live": b"poison"},
+        {"target": Target(name="t1"), "live": a_session("t1", cpu=10**400)},
         {"target": Target(name="t1", capacity={"cpu": 8}, cordoned=True)},
         {"target": Target(name="t1", capacity={"cpu": 8}, drain=True)},
     ],
@@ -57,7 +58,8 @@ def test_a_target_takes_new_work_only_when_everything_says_so(contents: dict[str
         {"target": b"poison"},
         {"target": Target(name="t1", capacity={"cpu": -1})},
         {"target": Target(name="t1", capacity={"cpu": 10**400}), "live": a_session("t1")},
-        {"target": Target(name="t1"), "live": a_session("t1", cpu=10**400)},
+        {"target": Target(name="t1", capacity={"cpu": 1e-310})},
+        {"target": Target(name="t1", max_fulfilments=10**30)},
     ],
 )
 def test_a_target_with_an_amount_that_is_none_is_stepped_over(contents: dict[str, Content]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
-from controlplane.model.errors import NotFound
+from controlplane.model.errors import Broken, Invalid, NotFound
 from controlplane.model.job import Job
 from controlplane.model.object import Named
 from controlplane.model.packet import Packet
@@ -13,6 +13,7 @@ from controlplane.model.resource import Resource
 from controlplane.model.secret import Secret
 from controlplane.model.settings import Settings
 from controlplane.model.target import Target
+from controlplane.store import codec
 
 N = TypeVar("N", bound=Named)
 
@@ -40,26 +41,34 @@ class Overlay:
 
 
 def job(catalogue: Catalogue, name: str, field: str) -> Job:
-    return _known(catalogue.find(Job, name), Job, name, field)
+    return _known(catalogue, Job, name, field)
 
 
 def packet(catalogue: Catalogue, name: str, field: str) -> Packet:
-    return _known(catalogue.find(Packet, name), Packet, name, field)
+    return _known(catalogue, Packet, name, field)
 
 
 def resource(catalogue: Catalogue, name: str, field: str) -> Resource:
-    return _known(catalogue.find(Resource, name), Resource, name, field)
+    return _known(catalogue, Resource, name, field)
 
 
 def target(catalogue: Catalogue, name: str, field: str) -> Target:
-    return _known(catalogue.find(Target, name), Target, name, field)
+    return _known(catalogue, Target, name, field)
 
 
 def secret(catalogue: Catalogue, name: str, field: str) -> Secret:
-    return _known(catalogue.find(Secret, name), Secret, name, field)
+    return _known(catalogue, Secret, name, field)
 
 
-def _known(found: N | None, kind: type[N], name: str, field: str) -> N:
+def _known(catalogue: Catalogue, kind: type[N], name: str, field: str) -> N:
+    """What is stored and not sane is refused by its field, as if it were sent."""
+    try:
+        found = catalogue.find(kind, name)
+    except Broken as error:
+        fault = codec.fault_of(error)
+        if fault is None:
+            raise
+        raise Invalid(f"{field}{fault[0]}", fault[1]) from None
     if found is None:
         raise NotFound(f"{field}: there is no {kind.__name__.lower()} {name!r}", field=field)
     return found

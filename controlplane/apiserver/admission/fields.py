@@ -7,17 +7,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from controlplane.model import quantity, texts
+from controlplane.model.bounds import MAX_LABELS, MAX_QUANTITIES, MAX_TEXT, MOST_SECONDS, NAME, is_name
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.quantity import Number
 
-MAX_LABELS = 64
-MAX_QUANTITIES = 64
-MAX_TEXT = 32 * 1024
 MAX_NAMES = 256
 DRIVERS = ("kubernetes", "process", "simulated")
 STRICT = "strict:"
 
-_NAME = re.compile(r"[a-z0-9.-]{1,63}")
 _LABEL = re.compile(r"[A-Za-z0-9._/-]{1,63}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -29,10 +26,9 @@ def at(path: str, field: str) -> str:
 
 
 def name(value: str, field: str) -> None:
-    if not _NAME.fullmatch(value):
+    if not NAME.fullmatch(value):
         raise Invalid(field, f"must be 1 to 63 characters of a-z, 0-9, '.' and '-', not {_short(value)}")
-    if not value.strip("."):
-        # Names become parts of paths on targets.
+    if not is_name(value):
         raise Invalid(field, "must not consist of dots only")
 
 
@@ -107,13 +103,6 @@ def number(value: Number, field: str, *, least: Number, most: Number) -> None:
         raise Invalid(field, f"must be between {least} and {most}, not {value}")
 
 
-def at_least(value: Number, least: Number, field: str) -> None:
-    if math.isnan(value) or math.isinf(value):
-        raise Invalid(field, f"must be a finite number, not {value}")
-    if value < least:
-        raise Invalid(field, f"must be at least {least}, not {value}")
-
-
 def positive(value: Number, field: str) -> None:
     quantity.check(value, field)
     if value <= 0:
@@ -121,10 +110,12 @@ def positive(value: Number, field: str) -> None:
 
 
 def duration(value: Number, field: str) -> None:
-    """Seconds, more than none."""
+    """Seconds, more than none, and not more than ten years."""
     quantity.check(value, field)
     if value <= 0:
         raise Invalid(field, "must be longer than 0 seconds")
+    if value > MOST_SECONDS:
+        raise Invalid(field, f"must not be longer than ten years ({MOST_SECONDS} seconds)")
 
 
 def target_of(policy: str, field: str) -> str | None:

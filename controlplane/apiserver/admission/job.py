@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from controlplane.apiserver.admission import catalogue, cluster, contradictions, failure_policies, fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
+from controlplane.model import quantity
+from controlplane.model.bounds import INT32
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.job import Constraint, Job
 from controlplane.model.selectors import OPERATORS
@@ -133,11 +135,11 @@ def _values(constraint: Constraint, field: str) -> None:
 
 def _work(job: Job, path: str) -> None:
     if job.work is not None:
-        fields.number(job.work, at(path, "work"), least=0, most=2**60)
+        quantity.check(job.work, at(path, "work"))
     if job.min_chunk is not None:
         fields.positive(job.min_chunk, at(path, "min_chunk"))
     if job.max_chunks is not None:
-        fields.at_least(job.max_chunks, 1, at(path, "max_chunks"))
+        fields.number(job.max_chunks, at(path, "max_chunks"), least=1, most=INT32)
 
 
 def _few(found: Sequence[object], field: str) -> None:

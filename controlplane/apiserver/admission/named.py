@@ -67,7 +67,7 @@ def admit(item: N, known: Catalogue, path: str = "") -> N:
     fields.line(item.owner, at(path, "owner"))
     fields.line(item.creator, at(path, "creator"))
     admitted: N = _DOORS[type(item)](item, known, path)
-    size = len(codec.encode(admitted))
+    size = len(codec.check(admitted, path))
     if size > MAX_BYTES:
         field = at(path, "jobs" if isinstance(item, Packet) else "name")
         raise LimitExceeded(f"{field}: the object must not be above {MAX_BYTES} bytes, but has {size}", field=field)

@@ -7,11 +7,11 @@ import msgspec
 from controlplane.apiserver.admission import failure_policies, fields, gang
 from controlplane.apiserver.admission import job as jobs
 from controlplane.apiserver.admission.catalogue import Catalogue
-from controlplane.apiserver.admission.resolve import FIELD, Resolution, digest
+from controlplane.apiserver.admission.resolve import FIELD, Resolution
 from controlplane.apiserver.admission.warnings import Warning
 from controlplane.model import schedule, times
 from controlplane.model.errors import Invalid
-from controlplane.model.order import Order, OrderRequest
+from controlplane.model.order import Order, OrderRequest, content_digest
 from controlplane.model.packet import Packet
 from controlplane.model.schedule import Schedule
 from controlplane.model.target import Target
@@ -25,7 +25,7 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 def digest_of(request: OrderRequest) -> str:
     """Names the content of the request as sent, whatever identity it carries."""
-    return digest(_canonical.encode(msgspec.structs.replace(request, id="")))
+    return content_digest(_canonical.encode(msgspec.structs.replace(request, id="")))
 
 
 def check(request: OrderRequest, known: Catalogue) -> None:
@@ -46,7 +46,7 @@ def check(request: OrderRequest, known: Catalogue) -> None:
     if request.deadline is not None:
         fields.duration(request.deadline, "deadline")
     if request.not_before is not None:
-        times.parse(request.not_before, "not_before")
+        times.check(request.not_before, "not_before")
     if request.orchestration is not None:
         fields.one_of(request.orchestration, ORCHESTRATIONS, "orchestration")
     failure_policies.check(request.failure_policies, "failure_policies")

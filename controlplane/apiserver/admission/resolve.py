@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,8 +15,9 @@ from controlplane.apiserver.admission import packet as packets
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.model.errors import LimitExceeded
 from controlplane.model.job import Job
-from controlplane.model.order import Resolved, ResolvedJob
+from controlplane.model.order import Resolved, ResolvedJob, content_digest
 from controlplane.model.packet import Packet, PacketJob
+from controlplane.store import codec
 
 MAX_BYTES = 256 * 1024
 MAX_TASKS = 1_000_000
@@ -46,10 +46,6 @@ class Resolution:
     where: tuple[Where, ...] = ()
 
 
-def digest(raw: bytes) -> str:
-    return hashlib.blake2b(raw, digest_size=16).hexdigest()
-
-
 def resolve(packet: Packet, known: Catalogue) -> Resolution:
     """Stored objects are checked again: what they refer to may be gone, and anybody may have written them."""
     packet = packets.admit(packet, known, FIELD)
@@ -66,14 +62,14 @@ def resolve(packet: Packet, known: Catalogue) -> Resolution:
     _within_limits(whole)
     if whole.gang:
         gang.check(whole, FIELD)
-    raw = msgspec.json.encode(whole)
+    raw = codec.check(whole, FIELD)
     if len(raw) > MAX_BYTES:
         message = f"{FIELD}: with all that it names it must not be above {MAX_BYTES} bytes, but has {len(raw)}"
         raise LimitExceeded(message, field=FIELD)
     return Resolution(
         packet=packet.name,
         raw=msgspec.Raw(raw),
-        digest=digest(raw),
+        digest=content_digest(raw),
         tasks_total=whole.task_count(),
         gang_bytes=gang.size(whole) if whole.gang else 0,
         where=tuple(_where(whole)),

@@ -6,6 +6,7 @@ from controlplane.apiserver.admission import fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
 from controlplane.engine.rules.compile import LONGEST, compile_rule
+from controlplane.model.bounds import INT32
 from controlplane.model.errors import Invalid
 from controlplane.model.rule import Effect, Rule
 
@@ -36,4 +37,4 @@ def effect(then: Effect, field: str) -> None:
     if then.priority is not None:
         fields.number(then.priority, f"{field}.priority", least=-99, most=99)
     if then.limit is not None:
-        fields.at_least(then.limit, 0, f"{field}.limit")
+        fields.number(then.limit, f"{field}.limit", least=0, most=INT32)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
+from controlplane.model.bounds import MOST_COUNTED, MOST_SECONDS
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.quantity import Number
 from controlplane.model.scalepolicy import (
@@ -34,13 +35,12 @@ MAX_HOST = 253
 MAX_NAME = 56
 MAX_STEP = 40
 MAX_MACHINES = 1000
-_MOST = 2**60
 # What Kubernetes takes as the name of a cluster, which is a label's value too.
 _CLUSTER = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _THRESHOLDS: Mapping[str, tuple[Number, Number]] = {
-    Metric.QUEUE: (0, _MOST),
-    Metric.WAIT: (0, _MOST),
+    Metric.QUEUE: (0, MOST_COUNTED),
+    Metric.WAIT: (0, MOST_SECONDS),
     Metric.UTILISATION: (1, 99),
 }
 _HOST_PART = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
@@ -110,8 +110,8 @@ def _numbers(policy: ScalePolicy, path: str) -> ScalePolicy:
         (given.min, "min", 0, MAX_TARGETS),
         (given.max, "max", 1, MAX_TARGETS),
         (given.step, "step", 1, MAX_STEP),
-        (given.cool_down, "cool_down", 0, _MOST),
-        (given.idle, "idle", 0, _MOST),
+        (given.cool_down, "cool_down", 0, MOST_SECONDS),
+        (given.idle, "idle", 0, MOST_SECONDS),
     ):
         fields.number(amount or 0, at(path, field), least=least, most=most)
     if (given.min or 0) > given.max:

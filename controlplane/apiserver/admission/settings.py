@@ -9,6 +9,7 @@ from controlplane.apiserver.admission.fields import at
 from controlplane.model import silence
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.settings import EVERYONE, Quota, Settings, Weights
+from controlplane.store import codec
 
 PLACEMENTS = ("balance", "pack")
 MAX_QUOTAS = 1000
@@ -34,7 +35,9 @@ def admit(settings: Settings, path: str = "") -> Settings:
         raise Invalid(at(path, field), rule)
     requests = fields.quantities(settings.default_requests, at(path, "default_requests"))
     _placing(settings, path)
-    return replace(settings, default_requests=requests, quotas=_quotas(settings.quotas, at(path, "quotas")))
+    admitted = replace(settings, default_requests=requests, quotas=_quotas(settings.quotas, at(path, "quotas")))
+    codec.check(admitted, path)
+    return admitted
 
 
 def _placing(settings: Settings, path: str) -> None:

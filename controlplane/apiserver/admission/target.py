@@ -8,6 +8,7 @@ from controlplane.apiserver.admission import catalogue, fields
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
 from controlplane.model import windows
+from controlplane.model.bounds import INT32
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.target import MOST_GRACE_SECONDS, SECURITY, Target, Window
 
@@ -22,7 +23,7 @@ def admit(target: Target, known: Catalogue, path: str = "") -> Target:
     if target.region:
         fields.label(target.region, at(path, "region"))
     if target.max_fulfilments is not None:
-        fields.at_least(target.max_fulfilments, 1, at(path, "max_fulfilments"))
+        fields.number(target.max_fulfilments, at(path, "max_fulfilments"), least=1, most=INT32)
     if target.default_time_limit is not None:
         fields.duration(target.default_time_limit, at(path, "default_time_limit"))
     if target.drain_timeout is not None:

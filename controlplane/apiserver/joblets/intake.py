@@ -12,20 +12,21 @@ from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.joblets import report as rules
 from controlplane.apiserver.joblets.messages import Answer
 from controlplane.apiserver.joblets.session import REACH_SECONDS, Session
-from controlplane.model.errors import ControlPlaneError, NotFound
+from controlplane.model.errors import ControlPlaneError, Invalid, NotFound
 from controlplane.model.fulfilment import Fulfilment, Observed
-from controlplane.store import codec, keys
+from controlplane.store import keys, places
 from controlplane.store.transaction import Item
 from controlplane.wire import payload
 from controlplane.wire.v1.joblets_pb2 import Report
 
 
 class Told(NamedTuple):
-    """A report as it came, and the answer that it is going to get."""
+    """A report as it came, and the answer that it is going to get; with a `refusal`, nothing else of it was read."""
 
     observed: Observed
     base_revision: int
     answer: Answer
+    refusal: Invalid | None = None
 
 
 class Prepared(NamedTuple):
@@ -41,12 +42,21 @@ class Intake:
         self._ahead: dict[str, tuple[int, Observed]] = {}
 
     def read(self, report: Report) -> Told:
-        """Invalid when it cannot be read: then there is nobody to answer."""
-        observed = rules.clipped(payload.observed(report.observed))
+        """Invalid when there is nobody to answer. What is not sane in a report is refused like any other report."""
+        try:
+            observed = rules.clipped(payload.observed(report.observed))
+        except Invalid as error:
+            receipt = payload.receipt(report.observed)
+            if receipt is None:
+                raise
+            unread = Observed(id=receipt.id, target="", session="", report=receipt.report, phase="", tasks=())
+            return Told(unread, report.base_revision, Answer(receipt.id, receipt.report), error)
         return Told(observed, report.base_revision, Answer(observed.id, observed.report))
 
     def prepare(self, told: Told) -> Prepared | None:
         """What to write for it; None when that cannot be told without waiting. Its error is that of the report."""
+        if told.refusal is not None:
+            raise told.refusal
         rules.check(told.observed, self._session)
         desired = self._deps.cache.snapshot.get("desired", self._session.target, told.observed.id)
         if desired is None:
@@ -103,7 +113,7 @@ class Intake:
         stored = await self._deps.store.get(keys.desired(target, fulfilment))
         if stored is None:
             raise NotFound(f"fulfilment {fulfilment} is no longer desired on {target}")
-        return codec.decode(stored.value, Fulfilment)
+        return places.read(stored, Fulfilment)
 
     def _cached(self, fulfilment: str, base_revision: int) -> Observed | None:
         entry = self._deps.cache.snapshot.get("inventory", self._session.target, fulfilment)

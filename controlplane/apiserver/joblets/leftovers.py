@@ -13,7 +13,7 @@ from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.joblets.session import Session
 from controlplane.model.errors import ControlPlaneError
 from controlplane.model.target import Live
-from controlplane.store import codec, keys, transaction
+from controlplane.store import codec, keys, places, transaction
 from controlplane.store.transaction import Item
 
 log = structlog.get_logger(__name__)
@@ -55,7 +55,7 @@ class Leftovers:
         stored = await self._deps.store.get(key)
         if stored is None or stored.lease != self._session.lease:
             return
-        live = codec.decode(stored.value, Live)
+        live = places.read(stored, Live)
         if live.leftovers == told:
             return
         unchanged = transaction.mod_is(key, stored.mod_revision)

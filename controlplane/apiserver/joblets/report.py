@@ -7,13 +7,12 @@ speaks of the attempts that were placed, and that no phase goes back.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from msgspec.structs import replace
 
 from controlplane.apiserver.joblets.messages import Answer
 from controlplane.apiserver.joblets.session import Session, name_of
-from controlplane.model import identity, slimming, texts, times
+from controlplane.model import identity, sane, slimming, texts
+from controlplane.model.bounds import INT32
 from controlplane.model.errors import (
     Broken,
     Conflict,
@@ -33,7 +32,6 @@ _ENDED = 2
 _PROGRESS = {"Starting": 0, "Running": 1, "Succeeded": _ENDED, "Failed": _ENDED, "Cancelled": _ENDED}
 MAX_REASON = 256
 # What is longer is no time, and is not kept as one.
-_LONGEST_TIME = 64
 MAX_MESSAGE = 4096
 MAX_ARTEFACTS = 100
 MAX_ARTEFACT = 2048
@@ -61,41 +59,26 @@ def check(observed: Observed, session: Session) -> None:
     if observed.report < 1:
         raise Invalid("report", "must count from 1 on")
     _check_phase(observed.phase, "phase")
-    _check_time(observed.observed, "observed")
     for at, task in enumerate(observed.tasks):
         _check_task(task, f"tasks[{at}]")
+    sane.check(observed)
 
 
 def _check_task(task: ObservedTask, path: str) -> None:
     _check_phase(task.phase, f"{path}.phase")
     if task.percent is not None and not 0 <= task.percent <= 100:
         raise Invalid(f"{path}.percent", f"must be between 0 and 100, not {task.percent}")
+    if task.exit_code is not None and not -INT32 - 1 <= task.exit_code <= INT32:
+        raise Invalid(f"{path}.exit_code", f"must be between {-INT32 - 1} and {INT32}, not {task.exit_code}")
     if len(task.artefacts) > MAX_ARTEFACTS:
         raise Invalid(f"{path}.artefacts", f"must not be more than {MAX_ARTEFACTS}")
     if any(len(url) > MAX_ARTEFACT for url in task.artefacts):
         raise Invalid(f"{path}.artefacts", f"must be URLs of at most {MAX_ARTEFACT} characters")
-    _check_time(task.started, f"{path}.started")
-    _check_time(task.finished, f"{path}.finished")
 
 
 def _check_phase(phase: str, path: str) -> None:
     if phase not in _PROGRESS:
         raise Invalid(path, f"must be one of {', '.join(_PROGRESS)}, not {phase[:MAX_REASON]!r}")
-
-
-def _check_time(text: str, path: str) -> None:
-    if text and (len(text) > _LONGEST_TIME or not _is_time(text)):
-        times.parse(text, path)
-
-
-@lru_cache(maxsize=4096)
-def _is_time(text: str) -> bool:
-    """Many reports carry the same moments: of one millisecond, or one that an earlier report named."""
-    try:
-        times.parse(text, "")
-    except Invalid:
-        return False
-    return True
 
 
 def check_attempts(observed: Observed, desired: Fulfilment) -> None:

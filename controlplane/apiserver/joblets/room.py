@@ -16,7 +16,7 @@ from controlplane.apiserver.joblets.session import Session, sound_capacity
 from controlplane.model.errors import ControlPlaneError, Invalid
 from controlplane.model.quantity import Number
 from controlplane.model.target import Live
-from controlplane.store import codec, keys, transaction
+from controlplane.store import codec, keys, places, transaction
 from controlplane.store.transaction import Item
 
 log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ class Room:
         stored = await self._deps.store.get(key)
         if stored is None or stored.lease != self._session.lease:
             return True
-        live = codec.decode(stored.value, Live)
+        live = places.read(stored, Live)
         if live.capacity == told:
             return True
         unchanged = transaction.mod_is(key, stored.mod_revision)

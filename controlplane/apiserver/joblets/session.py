@@ -25,7 +25,7 @@ from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, 
 from controlplane.model.event import WARNING, About, Happening
 from controlplane.model.settings import Settings
 from controlplane.model.target import Hardware, Live
-from controlplane.store import codec, keys, transaction
+from controlplane.store import codec, keys, places, transaction
 from controlplane.store.transaction import Compare, Item, Operation, Value
 from controlplane.wire.v1 import joblets_pb2
 
@@ -280,6 +280,6 @@ def _capacity(hello: joblets_pb2.Hello) -> dict[str, quantity.Number]:
 
 def _read(stored: Value) -> Live:
     try:
-        return codec.decode(stored.value, Live)
+        return places.read(stored, Live)
     except Broken as error:
         raise AlreadyExists(f"{stored.key} cannot be read, delete it to go on: {error}", field="target") from None

@@ -15,7 +15,7 @@ from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.engine.reasons import Part
 from controlplane.model.errors import Broken
 from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase
-from controlplane.model.order import Order, OrderStatus
+from controlplane.model.order import Order, OrderStatus, content_digest
 from controlplane.wire import convert
 from controlplane.wire.v1 import orders_pb2
 
@@ -106,12 +106,13 @@ class OrderView:
             message.status.reasons.add(reason=reason.reason, count=reason.count)
 
     def _resolved_of(self, order: Order) -> Any:
-        found = self._resolved.get(order.resolved_digest)
+        content = content_digest(order.resolved)
+        found = self._resolved.get(content)
         if found is None:
             found = convert.to_wire(self._ledgers.resolved(order), orders_pb2.Resolved)
             if len(self._resolved) >= _MOST_RESOLVED:
                 self._resolved.pop(next(iter(self._resolved)))
-            self._resolved[order.resolved_digest] = found
+            self._resolved[content] = found
         return found
 
     def bare(self, key: str) -> Any:

@@ -7,11 +7,17 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import structlog
+
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model.errors import Broken
 
+log = structlog.get_logger(__name__)
+
 _CHUNK = 1001
+# What filling a message with a value raises that its field cannot hold.
+CONVERSION = (ValueError, TypeError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +59,13 @@ class View(Protocol):
 
 
 def sound(view: View, snapshot: Snapshot, key: str) -> tuple[Any, int] | None:
-    """Like `read`, but None for poison: readers of many step over it."""
+    """Like `read`, but None for poison and for what no message can hold: readers of many step over it."""
     try:
         return view.read(snapshot, key)
     except Broken:
+        return None
+    except CONVERSION as error:
+        log.error("an object cannot be shown, stepping over it", key=key, error=str(error))
         return None
 
 
