@@ -195,8 +195,9 @@ class Ledgers:
     def _take_ended(self, delta: Delta, touched: Touched) -> None:
         ledger = self.orders.get(delta.parts[0])
         if delta.new is None:
-            if delta.old is not None and _FAILED in delta.old.stored.value:
-                self._note_failure(delta.old.read(Ended), None, touched)
+            before = delta.old.sound(Ended) if delta.old is not None and _FAILED in delta.old.stored.value else None
+            if before is not None:
+                self._note_failure(before, None, touched)
             return
         failed = _FAILED in delta.new.stored.value
         if ledger is None and not failed:
