@@ -81,7 +81,7 @@ def _of_tree(tree: str, kind: type[msgspec.Struct]) -> Iterator[tuple[str, list[
 def _standing(tree: str, item: dict[str, Any], name: str) -> Poison:
     """Under the key that the sane sample has."""
     parts = {
-        "election": ("7ffffffffffffff%x" % next(_numbers),),
+        "election": (f"7fffffffffff{next(_numbers):04x}",),
         "terms": (f"{item.get('epoch', 0):020d}",),
         "cycles": (f"{item.get('epoch', 0):020d}", f"{item.get('n', 0):020d}"),
         "desired": (item.get("target"), item.get("id")),

@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-import msgspec
 import structlog
 
-from controlplane.cache.ledger import OrderLedger, check
+from controlplane.cache.contents import Contents, by_own_digest
+from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.open_templates import OpenTemplates
 from controlplane.cache.reflector import Delta, Listener
 from controlplane.cache.sending import Sending
@@ -24,9 +24,9 @@ from controlplane.cache.target_ledger import OwnerLedgers, TargetLedger, failed_
 from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Ended, Fulfilment, Observed
 from controlplane.model.lifecycle import FINAL_ORDER
-from controlplane.model.order import Order, OrderStatus, Resolved, content_digest
+from controlplane.model.order import Order, OrderStatus, Resolved
 from controlplane.model.target import Live
-from controlplane.store import codec, keys, places
+from controlplane.store import keys, places
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +97,7 @@ class Ledgers:
         self.waiting_tasks = 0
         # What is set aside, by key without the root: the rule that the value breaks.
         self.poison: dict[str, str] = {}
-        self._resolved: dict[str, Resolved] = {}
+        self._contents = Contents()
         # What is placed for orders that have no ledger, as (target, fulfilment) by order.
         self.strays: dict[str, set[tuple[str, str]]] = {}
         self.sending = Sending(lambda orders: self._tell(Touched(orders=orders)))
@@ -123,19 +123,8 @@ class Ledgers:
         return there
 
     def resolved(self, order: Order) -> Resolved:
-        """The order's packet as it was; one decoded copy for all orders with the same content.
-
-        By a digest of the content itself: what an order says of it may be that of another order.
-        """
-        content = content_digest(order.resolved)
-        found = self._resolved.get(content)
-        if found is None:
-            found = codec.decode(bytes(order.resolved), Resolved)
-            check(found)
-            self._resolved[content] = found
-            if len(self._resolved) > 10_000:
-                self._resolved.pop(next(iter(self._resolved)))
-        return found
+        """The order's packet as it was."""
+        return self._contents.of(order)
 
     def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
         touched = Touched()
@@ -221,11 +210,7 @@ class Ledgers:
             self.open_templates.set(identity, None)
             self._close(identity)
             return
-        order = entry.read(Order)
-        content = content_digest(order.resolved)
-        if order.resolved_digest != content:
-            # What is known of one content is kept by its digest, in many places: it must be the content's own.
-            order = msgspec.structs.replace(order, resolved_digest=content)
+        order = by_own_digest(entry.read(Order))
         if order.schedule is not None:
             self.templates[identity] = Template(order, entry.revision)
             self._take_status(identity, self.cache.snapshot.get("status/orders", identity))

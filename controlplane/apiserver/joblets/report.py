@@ -31,7 +31,6 @@ from controlplane.store.transaction import Item, Outcome
 _ENDED = 2
 _PROGRESS = {"Starting": 0, "Running": 1, "Succeeded": _ENDED, "Failed": _ENDED, "Cancelled": _ENDED}
 MAX_REASON = 256
-# What is longer is no time, and is not kept as one.
 MAX_MESSAGE = 4096
 MAX_ARTEFACTS = 100
 MAX_ARTEFACT = 2048
