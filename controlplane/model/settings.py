@@ -15,7 +15,6 @@ _HOUR, _YEAR = 3600, 365 * 86400
 _UpToHour = Annotated[int, Meta(ge=0, le=_HOUR)] | Annotated[float, Meta(ge=0, le=_HOUR)]
 _UpToYear = Annotated[int, Meta(ge=0, le=_YEAR)] | Annotated[float, Meta(ge=0, le=_YEAR)]
 _Kept = Annotated[int, Meta(ge=1, le=_YEAR)] | Annotated[float, Meta(ge=1, le=_YEAR)]
-_Minutes = Annotated[int, Meta(ge=60, le=_YEAR)] | Annotated[float, Meta(ge=60, le=_YEAR)]
 _Interval = Annotated[int, Meta(ge=1, le=_HOUR)] | Annotated[float, Meta(ge=1, le=_HOUR)]
 _Beat = Annotated[int, Meta(ge=1, le=_HOUR)] | Annotated[float, Meta(ge=0.01, le=_HOUR)]
 
@@ -56,7 +55,7 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     """
 
     default_requests: Amounts = field(default_factory=lambda: {"cpu": 1})
-    clean_up: _Kept = 3600
+    clean_up: _UpToYear = 3600
     target_grace: _UpToYear = 5
     joblet_lease: _UpToHour = 6
     heartbeat: _Beat = 1
@@ -67,8 +66,8 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     quotas: Annotated[dict[Line, Quota], Meta(max_length=1000)] = {}
     reservations: Annotated[int, Meta(ge=0, le=1000)] = 8
     failure_memory: _UpToYear = 600
-    history: _Minutes = 3600
-    event_ttl: _Minutes = 3600
+    history: _Kept = 3600
+    event_ttl: _Kept = 3600
     stats_interval: _Interval = 5
     target_suspect: _UpToYear = 0
     drain_timeout: _UpToYear = 300
