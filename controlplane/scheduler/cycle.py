@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from itertools import chain
 
@@ -30,7 +30,7 @@ from controlplane.engine.rules.book import Book
 from controlplane.engine.words import QUEUED
 from controlplane.engine.world import Lookout, World
 from controlplane.model import times
-from controlplane.model.errors import OutcomeUnknown, Unavailable
+from controlplane.model.errors import Invalid, OutcomeUnknown, Unavailable
 from controlplane.model.isolation import Casualties
 from controlplane.model.leadership import Cycle
 from controlplane.quarantine import Quarantine, ends_term
@@ -54,6 +54,7 @@ _LONGEST_SECONDS = 24 * 3600.0
 # So many of those that a cycle left out are named on its record.
 _MOST_NAMED = 1000
 PART = "scheduler"
+RULES = "rules"
 
 
 class Scheduler:
@@ -189,12 +190,15 @@ class Scheduler:
         return self._quarantine.names(PART, kind, started)
 
     def _rules(self) -> Book:
-        """The rules as they are now; those that do not compile are told of once."""
+        """The rules as they are now; those that are broken count as not matching, and are told of once."""
         book = self._lookout.book(self._cache.snapshot)
         if book is not self._book:
+            before: Mapping[str, str] = self._book.broken if self._book is not None else {}
             self._book = book
-            for name, why in book.broken.items():
-                log.error("a rule does not compile and counts as not matching", rule=name, error=why)
+            for name in before.keys() - book.broken.keys():
+                self._quarantine.passed(RULES, "Rule", name)
+            for name, why in book.broken.items() - before.items():
+                self._quarantine.failed(RULES, "Rule", name, Invalid("when", why.removeprefix("when: ")))
         return book
 
     async def _decide(self, world: World) -> tuple[World, Decision]:
