@@ -35,6 +35,7 @@ from controlplane.controller_manager.scaling_made import Provider, Providing
 from controlplane.election.attendance import Attendance
 from controlplane.election.election import Election
 from controlplane.election.leadership import Leadership
+from controlplane.election.race import cancel
 from controlplane.election.settings import ElectionSettings
 from controlplane.election.view import CandidateEntry
 from controlplane.hosting.host import Host, Launch
@@ -284,9 +285,10 @@ class Replica:
                     await election.leadership.over.wait()
             finally:
                 stale.cancel()
-                standing.cancel()
-                with suppress(asyncio.CancelledError):
-                    await standing
+                # Awaiting the task itself would take a cancellation of this one for the end of that one.
+                await cancel(standing)
+            if not standing.cancelled():
+                standing.result()
             while self._cache.is_stale:
                 await self._clock.sleep(_AGAIN_SECONDS)
 

@@ -123,7 +123,8 @@ class Cache:
         heapq.heappush(self._waiting, (revision, next(self._tie), future))
         self._freshness.help_waits()
         try:
-            await asyncio.wait_for(future, timeout)
+            async with asyncio.timeout(timeout):
+                await future
         except TimeoutError:
             raise Unavailable(f"this replica has not reached revision {revision} yet") from None
         finally:

@@ -64,7 +64,8 @@ class LeaseKeeper:
     async def stopped(self, timeout: float) -> bool:
         """Whether the thread ended in time; a call that hangs in it is left alone."""
         try:
-            await asyncio.wait_for(self._ended.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._ended.wait()
         except TimeoutError:
             return False
         return True

@@ -42,7 +42,8 @@ class Renewals:
         self._outbox.put_nowait(lease)
         answers = self._answers
         try:
-            return await asyncio.wait_for(future, timeout)
+            async with asyncio.timeout(timeout):
+                return await future
         except TimeoutError:
             if answers == self._answers and len(self._channels.every()) > 1:
                 self._silent.set()

@@ -52,7 +52,8 @@ class SpaceWatch:
                 log.debug("etcd does not tell how it is", error=str(error))
             pause = LOOK_SECONDS if self._now is not None and self._now.level is Level.OK else _SOON_SECONDS
             try:
-                await asyncio.wait_for(self._wake.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
             self._wake.clear()

@@ -140,3 +140,20 @@ async def test_a_waiter_that_gave_up_does_not_hold_up_the_others(replica: Replic
     gives_up.cancel()
     await replica.write({keys.config("jobs", "a"): b"1"})
     await asyncio.wait_for(stays, PATIENCE_SECONDS)
+
+
+async def test_a_wait_that_is_cancelled_in_the_moment_it_is_over_stays_cancelled(replica: Replica) -> None:
+    target = replica.cache.revision + 1
+
+    async def cancel_the_other() -> None:
+        await replica.cache.reached(target)
+        waits.cancel()
+
+    first = asyncio.create_task(cancel_the_other())
+    await asyncio.sleep(0)
+    waits = asyncio.create_task(replica.cache.reached(target))
+    await asyncio.sleep(0)
+    await replica.write({keys.config("jobs", "a"): b"1"})
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await waits

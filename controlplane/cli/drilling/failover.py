@@ -63,7 +63,8 @@ class Drill:
 
     async def _ramp_up(self) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._offer.reached.wait(), _RAMP_SECONDS)
+            async with asyncio.timeout(_RAMP_SECONDS):
+                await self._offer.reached.wait()
         if not self._offer.reached.is_set():
             rate = self._offer.reached_rate
             raise Unavailable(f"the offered rate was never reached, only {rate:.1f} orders/s: nothing was killed")

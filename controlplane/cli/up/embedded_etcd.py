@@ -59,7 +59,8 @@ async def ask(url: str, compact: int = 0) -> dict[str, int]:
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        answer, why = await asyncio.wait_for(child.communicate(), _CHILD_SECONDS)
+        async with asyncio.timeout(_CHILD_SECONDS):
+            answer, why = await child.communicate()
     except TimeoutError:
         raise Unavailable("etcd was not asked in time") from None
     finally:
