@@ -24,6 +24,7 @@ LICENCES = tuple(f"chaos-licence-{number}" for number in range(12))
 _PATIENCE = Patience(attempt_seconds=1.0, total_seconds=3.0)
 _AGAIN_SECONDS = 0.1
 _LATE_SECONDS = 0.2
+_MOST_OPEN = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,14 @@ async def _resume(client: Client, order: str) -> orders_pb2.OrderResponse:
 
 
 class Crowd:
-    def __init__(self, endpoints: Sequence[str], seed: int, rate: float = RATE) -> None:
+    """`finals` counts those of a set of orders that are final: with too many open ones the crowd waits, so that a slow
+    machine gets no more than it can do."""
+
+    def __init__(self, endpoints: Sequence[str], seed: int, finals: Callable[[set[str]], int]) -> None:
         turns = [tuple(endpoints[at:]) + tuple(endpoints[:at]) for at in range(len(endpoints))]
         self._clients = [Client(turn, patience=_PATIENCE) for turn in turns]
         self._seed = seed
-        self._rate = rate
+        self._finals = finals
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,8 +118,10 @@ class Crowd:
     async def _offer(self) -> None:
         due, number = self._loop.time(), 0
         while not self._stop.is_set():
-            due = max(due + 1 / self._rate, self._loop.time() - _LATE_SECONDS)
+            due = max(due + 1 / RATE, self._loop.time() - _LATE_SECONDS)
             await asyncio.sleep(max(0.0, due - self._loop.time()))
+            if len(self.errands) - self._finals(self.acknowledged) > _MOST_OPEN:
+                continue
             self._begin(self._run(number))
             number += 1
 
@@ -192,8 +198,8 @@ class Crowd:
 
 
 @asynccontextmanager
-async def a_crowd(endpoints: Sequence[str], seed: int, rate: float = RATE) -> AsyncIterator[Crowd]:
-    crowd = Crowd(endpoints, seed, rate)
+async def a_crowd(endpoints: Sequence[str], seed: int, finals: Callable[[set[str]], int]) -> AsyncIterator[Crowd]:
+    crowd = Crowd(endpoints, seed, finals)
     try:
         yield crowd
     finally:

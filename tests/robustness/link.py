@@ -120,7 +120,6 @@ class Link:
         self._target = (parts.hostname or "", parts.port or 0)
         (self._port,) = free_ports(1)
         self._listener: socket.socket | None = None
-        self._serving: asyncio.Task[None] | None = None
         self.up, self.down = Way(transcribe=transcribe), Way(transcribe=transcribe)
         self.connections: list[Connection] = []
 
@@ -136,18 +135,18 @@ class Link:
         """Also after `refuse`, at the same address."""
         self._listener = socket.create_server(("127.0.0.1", self._port), backlog=128)
         self._listener.setblocking(False)
-        self._serving = asyncio.create_task(self._serve(self._listener))
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     async def refuse(self) -> None:
         """Ends every connection and refuses new ones."""
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         tasks = [connection.task for connection in self.connections if connection.task is not None]
-        if self._serving is not None and self._listener is not None:
-            tasks.append(self._serving)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._listener is not None:
-            self._listener.close()
         for connection in self.connections:
             connection.close()
 
@@ -160,14 +159,13 @@ class Link:
         for way in (self.up, self.down):
             way.open.set()
 
-    async def _serve(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            with suppress(ConnectionError):
-                near, _ = await loop.sock_accept(listener)
-                connection = Connection(near)
-                connection.task = asyncio.create_task(connection.join(self._target, self.up, self.down))
-                self.connections.append(connection)
+    def _accept(self, listener: socket.socket) -> None:
+        """No task does this: one that is cancelled in the moment of a connection would leave its socket open."""
+        with suppress(BlockingIOError, ConnectionError):
+            near, _ = listener.accept()
+            connection = Connection(near)
+            connection.task = asyncio.create_task(connection.join(self._target, self.up, self.down))
+            self.connections.append(connection)
 
 
 @asynccontextmanager

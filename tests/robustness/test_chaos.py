@@ -30,6 +30,7 @@ ALL = len(CATALOGUE)
 FAILED: dict[tuple[int, int], str] = {
     (1, 18): "a cancelled order went back to Running: a placement did not compare its order",
     (3, 18): "placements of a cancelled order were never ended",
+    (15, 20): "a replica that was asked to stop while its candidacy ended stood for election again",
 }
 MANY = 10
 LONG_SECONDS = 180.0
@@ -98,7 +99,7 @@ async def broken(world: World, acknowledged: set[str]) -> list[str]:
 
 
 async def settle(arena: Arena, crowd: Crowd) -> list[str]:
-    """What is wrong a minute after the last fault; nothing when all is as it has to be."""
+    """What is left a minute after the last fault; nothing when all is as it has to be, at once."""
     world, settled = arena.world, Settled(arena.world, crowd)
     give_up = asyncio.get_running_loop().time() + SETTLED_SECONDS
     try:
@@ -108,7 +109,7 @@ async def settle(arena: Arena, crowd: Crowd) -> list[str]:
         await world.ready()
     except AssertionError as error:
         return [str(error), settled.missing()]
-    return [*crowd.complaints, *await broken(world, crowd.acknowledged)]
+    return []
 
 
 def shown(seed: int, strikes: list[Strike], wrong: list[str], folder: Path) -> str:
@@ -120,15 +121,20 @@ async def run(folder: Path, seed: int, seconds: float, kinds: int = ALL) -> str:
     strikes = schedule(seed, seconds, kinds)
     async with an_arena(folder) as arena:
         await furnish(arena.world.client)
-        async with a_crowd(arena.world.endpoints, seed) as crowd:
-            await unleash(arena, strikes)
+        async with a_crowd(arena.world.endpoints, seed, arena.world.witness.finals) as crowd:
+            try:
+                await unleash(arena, strikes)
+            except ExceptionGroup as failures:
+                wrong = [f"a fault could not be made or mended: {failure!r}" for failure in failures.exceptions]
+                raise AssertionError(shown(seed, strikes, wrong, folder)) from failures
             last = asyncio.get_running_loop().time()
             wrong = await settle(arena, crowd)
             took = asyncio.get_running_loop().time() - last
+            wrong = wrong or [*crowd.complaints, *await broken(arena.world, crowd.acknowledged)]
         assert not wrong, shown(seed, strikes, wrong, folder)
         phases = Counter(arena.world.witness.phases.get(order, "") for order in crowd.acknowledged)
         terms = len(arena.world.witness.terms)
-        return f"seed {seed}: {len(strikes)} faults, {terms} terms, {dict(phases)}, judged {took:.1f} s after the last"
+        return f"seed {seed}: {len(strikes)} faults, {terms} terms, {dict(phases)}, settled {took:.1f} s after the last"
 
 
 @pytest.mark.timeout(SECONDS + 400)
