@@ -7,7 +7,7 @@ is any value that is not sane in any tree, is set aside by its key, with the rul
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -23,6 +23,7 @@ from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.cache.target_ledger import OwnerLedgers, TargetLedger, failed_at
 from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Ended, Fulfilment, Observed
+from controlplane.model.isolation import sentence
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Order, OrderStatus, Resolved
 from controlplane.model.target import Live
@@ -48,17 +49,6 @@ class Touched:
     config: set[str] = field(default_factory=set)
     # Unique resources whose claim, or whose holder's placement, changed.
     claims: set[str] = field(default_factory=set)
-
-    def apart(self) -> Iterator[Touched]:
-        """The same, one by one, for who cannot take all of it at once."""
-        yield from (Touched(orders={name}) for name in self.orders)
-        yield from (Touched(targets={name}) for name in self.targets)
-        yield from (Touched(config={name}) for name in self.config)
-
-    def names(self) -> Iterator[tuple[str, str]]:
-        """What was concerned, as kind and name."""
-        for kind, names in (("Order", self.orders), ("Target", self.targets), ("Tree", self.config)):
-            yield from ((kind, name) for name in names)
 
 
 class Template(NamedTuple):
@@ -135,18 +125,30 @@ class Ledgers:
                 self._take(delta, touched)
                 if self.poison:
                     self.poison.pop(self._name(delta), None)
-            except Broken as error:
-                self.poison[self._name(delta)] = str(error)
-                log.error("a value in etcd cannot be read, stepping over it", key=self._name(delta), error=str(error))
+            except Exception as error:  # noqa: BLE001 - supervision: whatever a value does, those of others are taken
+                why = str(error) if isinstance(error, Broken) else sentence(error)
+                self.poison[self._name(delta)] = why
+                log.error("a value in etcd cannot be read, stepping over it", key=self._name(delta), error=why)
         for identity in touched.orders:
-            ledger = self.orders.get(identity)
-            if ledger is not None:
-                self._count_waiting(ledger, ledger.waiting())
+            self._count_anew(identity)
         self._tell(touched)
 
+    def _count_anew(self, identity: str) -> None:
+        ledger = self.orders.get(identity)
+        try:
+            if ledger is not None:
+                self._count_waiting(ledger, ledger.waiting())
+        except Exception as error:  # noqa: BLE001 - supervision: the others are counted
+            log.error("what waits of an order cannot be counted", order=identity, error=sentence(error))
+
     def _tell(self, touched: Touched) -> None:
+        """A listener that fails concerns itself only."""
         for listener in tuple(self._listeners):
-            listener(touched)
+            try:
+                listener(touched)
+            except Exception as error:  # noqa: BLE001 - supervision: the others hear of it
+                name = getattr(listener, "__qualname__", type(listener).__name__)
+                log.error("a listener failed on a change of the ledgers", listener=name, error=sentence(error))
 
     @staticmethod
     def _name(delta: Delta) -> str:

@@ -94,11 +94,11 @@ class Runner:
 
     def _concerned_one_by_one(self, touched: Touched) -> Iterator[str]:
         name = self._controller.name
-        for part in touched.apart():
+        for part in _apart(touched):
             try:
                 yield from list(self._controller.concerned(part))
             except Exception as error:  # noqa: BLE001 - supervision: what cannot be asked about is isolated
-                for kind, key in part.names():
+                for kind, key in _names(part):
                     self._quarantine.failed(f"{name}: what a change concerns", kind, key, error)
 
     async def _resync(self) -> None:
@@ -146,3 +146,16 @@ class Runner:
                 # Also of a time at the end of the calendar, or of no time at all.
                 bounded = min(again.after_seconds, _LONGEST_SECONDS) if again.after_seconds > 0 else 0.0
                 self._queue.add_later(key, bounded)
+
+
+def _apart(touched: Touched) -> Iterator[Touched]:
+    """The same, one by one, for who cannot take all of it at once."""
+    yield from (Touched(orders={name}) for name in touched.orders)
+    yield from (Touched(targets={name}) for name in touched.targets)
+    yield from (Touched(config={name}) for name in touched.config)
+
+
+def _names(touched: Touched) -> Iterator[tuple[str, str]]:
+    """What was concerned, as kind and name."""
+    for kind, names in (("Order", touched.orders), ("Target", touched.targets), ("Tree", touched.config)):
+        yield from ((kind, name) for name in names)

@@ -18,6 +18,7 @@ from controlplane.engine.floor import Mask
 from controlplane.engine.room import Room
 from controlplane.engine.signature import Signature
 from controlplane.model import times
+from controlplane.model.errors import Invalid
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.quantity import Number
 
@@ -92,7 +93,11 @@ def ends_in(fulfilment: Fulfilment, now: datetime) -> float | None:
     limit = longest(fulfilment)
     if limit is None or not fulfilment.created:
         return None
-    begun = times.parse(fulfilment.created, "created")
+    try:
+        begun = times.parse(fulfilment.created, "created")
+    except Invalid:
+        # Whoever wrote it by hand: nobody who waits for its room is to blame.
+        return None
     return max(0.0, float(limit) - (now - begun).total_seconds())
 
 

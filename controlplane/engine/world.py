@@ -33,6 +33,8 @@ from controlplane.model.target import Live, Target, TargetStatus, Window
 from controlplane.store import keys
 
 R = TypeVar("R")
+# Whatever the settings say: nothing is older than the calendar.
+_LONGEST_MEMORY_SECONDS = 1e9
 
 _NO_LIVE: Map[str, Fulfilment] = Map()
 
@@ -247,7 +249,7 @@ def is_open(row: TargetRow, now: datetime) -> bool:
 def recent_failures(row: TargetRow, now: datetime, memory: Number) -> int:
     if not row.failures:
         return 0
-    since = times.show(now - timedelta(seconds=float(memory)))
+    since = times.show(now - timedelta(seconds=min(float(memory), _LONGEST_MEMORY_SECONDS)))
     return sum(when >= since for when in row.failures.values())
 
 

@@ -21,7 +21,7 @@ from controlplane.model.settings import Quota, Settings
 from controlplane.model.target import Target, Window
 from controlplane.store import keys
 from controlplane.wire.v1 import cluster_pb2, common_pb2, orders_pb2, resources_pb2
-from tests.builders import an_identity, an_order
+from tests.builders import a_session, a_target, an_identity, an_order
 from tests.component.api_stage import refusal
 from tests.component.isolation_stage import Witness, a_plane
 from tests.etcd import Etcd
@@ -68,14 +68,19 @@ def tiny_under_a_quota() -> Contents:
 
 
 def a_placement_made_at_no_time() -> Contents:
-    """A target with room beside it is full, so that it matters when this one ends."""
+    """An order waits for the room that it takes, so that it matters when it ends; others have room elsewhere."""
     spec = TaskSpec(command=("true",), time_limit=100)
     fulfilment = Fulfilment(
         id=an_identity(), epoch=1, cycle=1, order=an_identity(), target="t1", jobs={"job-0": spec},
         tasks=(TaskRef(job="job-0", index=0, attempt=1),), requests={"cpu": 1}, created="x",
     )  # fmt: skip
-    waiting = an_order().jobs(cpu=64).build()
-    return {keys.desired("t1", fulfilment.id): fulfilment, keys.order(waiting.id): waiting}
+    waiting = an_order().jobs(cpu=64).strict("t1").build()
+    return {
+        keys.desired("t1", fulfilment.id): fulfilment,
+        keys.order(waiting.id): waiting,
+        keys.config("targets", "t2"): a_target("t2", cpu=8),
+        keys.live("t2"): a_session("t2", cpu=8),
+    }
 
 
 def windows_in_very_many_zones() -> Contents:

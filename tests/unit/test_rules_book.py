@@ -302,3 +302,27 @@ def test_the_same_rules_in_any_order_give_the_same_ruling(rules: list[Rule]) -> 
     again = ruled(Book.of(sorted(rules, key=lambda rule: rule.name)))
     assert ruling.prefer.tobytes() == again.prefer.tobytes()
     assert ruling.errors == again.errors
+
+
+class Raising:
+    """A condition of a rule that raises what no evaluation is known to raise."""
+
+    def __getattr__(self, name: str) -> object:
+        raise OverflowError("what nobody foresaw")
+
+
+def test_a_rule_that_raises_counts_as_not_matching_and_the_other_rules_count() -> None:
+    rules = [a_rule('target.region == "eu"', name="away", forbid=True), a_rule("true", name="odd", forbid=True)]
+    found = Book.of(rules)
+    odd = next(rule for rule in found.rules if rule.name == "odd")
+    object.__setattr__(odd, "conjuncts", (Raising(),))
+    ruling = ruled(found)
+    assert [error.rule for error in ruling.errors] == ["odd"]
+    assert list(ruling.forbidden) == ["away"]
+
+
+def test_a_rule_about_priority_that_raises_changes_no_priority() -> None:
+    found = Book.of([a_rule("true", name="more", priority=10), a_rule("true", name="odd", priority=20)])
+    odd = next(rule for rule in found.rules if rule.name == "odd")
+    object.__setattr__(odd, "conjuncts", (Raising(),))
+    assert found.priority_of(found.facts(order_of(), FILM), 50, DAY) == 60

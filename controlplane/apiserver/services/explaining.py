@@ -21,11 +21,12 @@ from controlplane.apiserver.still import StillWorlds, cycle_of
 from controlplane.apiserver.submission import Submissions
 from controlplane.apiserver.views.orders import status_in
 from controlplane.cache.ledgers import Ledgers
-from controlplane.engine.explaining import explain
+from controlplane.engine.explaining import explain, why_isolated
 from controlplane.engine.planning import plan
 from controlplane.model import schedule, times
 from controlplane.model.errors import Invalid, LimitExceeded, NotFound
 from controlplane.model.explanation import Explanation, Plan
+from controlplane.model.isolation import Casualties
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Order, OrderRequest, OrderStatus
 from controlplane.model.target import Target
@@ -114,10 +115,12 @@ def _explain(ledgers: Ledgers, identity: str, now: datetime, cycle: int | None =
     status = status_in(snapshot.get("status/orders", identity))
     template = ledgers.templates.get(identity)
     if template is not None and (status is None or status.phase not in FINAL_ORDER):
-        recurs = _recurs(template.order, status)
-        return Explanation(order=identity, cycle=cycle, revision=snapshot.revision, conclusion=recurs)
-    over = f"The order is over: {status.phase}." if status is not None else "The order cannot be read."
-    return Explanation(order=identity, cycle=cycle, revision=snapshot.revision, conclusion=over)
+        said = _recurs(template.order, status)
+    else:
+        said = f"The order is over: {status.phase}." if status is not None else "The order cannot be read."
+    isolated = why_isolated(ledgers, identity, Casualties())
+    conclusion = f"{isolated} {said}" if isolated else said
+    return Explanation(order=identity, cycle=cycle, revision=snapshot.revision, conclusion=conclusion)
 
 
 def _recurs(order: Order, status: OrderStatus | None) -> str:

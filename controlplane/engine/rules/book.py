@@ -24,6 +24,7 @@ from controlplane.engine.rules.facts import NO_FACTS, Facts, TargetFacts
 from controlplane.engine.rules.landscape import Landscape
 from controlplane.engine.rules.ruling import Limit, Mask, RuleError, Ruling
 from controlplane.model.errors import Invalid
+from controlplane.model.isolation import sentence
 from controlplane.model.job import Job
 from controlplane.model.order import Order
 from controlplane.model.rule import Rule
@@ -60,6 +61,9 @@ class Book:
                 found = compile_rule(rule)
             except Invalid as refusal:
                 broken[rule.name] = str(refusal)
+                continue
+            except Exception as error:  # noqa: BLE001 - supervision: the other rules count
+                broken[rule.name] = sentence(error)
                 continue
             if found.steps > left:
                 broken[rule.name] = "when: takes too long together with the rules before it; make them simpler"
@@ -104,12 +108,16 @@ class Book:
         errors: list[RuleError] = []
         prefer = np.zeros(len(land.targets))
         for rule in self.rules:
-            if not (concerns := self._concerns(rule, case)):
+            try:
+                if not (concerns := self._concerns(rule, case)):
+                    continue
+                if isinstance(concerns, Failure):
+                    errors.append(RuleError(rule.name, None, concerns.message))
+                    continue
+                weighed = self._conditions.weigh(rule.demands(), case, land)
+            except Exception as error:  # noqa: BLE001 - supervision: a rule that raises counts as not matching
+                errors.append(RuleError(rule.name, None, sentence(error)))
                 continue
-            if isinstance(concerns, Failure):
-                errors.append(RuleError(rule.name, None, concerns.message))
-                continue
-            weighed = self._conditions.weigh(rule.demands(), case, land)
             if weighed.failure is not None:
                 errors.append(RuleError(rule.name, weighed.failed_at, weighed.failure.message))
             if rule.effect.require:
@@ -133,12 +141,17 @@ class Book:
         """Whether a rule that requires something requires it of this task."""
         return self._conditions.hold(rule.about_task(), case) if rule.effect.require else True
 
+    def _holds(self, rule: CompiledRule, case: Case) -> bool:
+        try:
+            return self._conditions.hold(rule.conjuncts, case) is True
+        except Exception:  # noqa: BLE001 - supervision: a rule that raises counts as not matching
+            return False
+
     def _delta(self, case: Case) -> int:
         found = self._deltas.get(case)
         if found is None:
             raising = [rule for rule in self.rules if rule.effect.priority is not None]
-            hold = self._conditions.hold
-            found = sum(rule.effect.priority or 0 for rule in raising if hold(rule.conjuncts, case) is True)
+            found = sum(rule.effect.priority or 0 for rule in raising if self._holds(rule, case))
             if len(self._deltas) >= MOST_KEPT:
                 self._deltas.clear()
             self._deltas[case] = found
