@@ -100,6 +100,7 @@ class _Request:
         self._parse = parse
         self._offload = offload
         self._most_bytes = request_limits.most_bytes(descriptor)
+        self._most_fields = request_limits.most_fields(descriptor)
 
     def before(self, method: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[bytes, Context], Awaitable[Any]]:
         async def call(raw: bytes, context: Context) -> Any:
@@ -132,7 +133,7 @@ class _Request:
 
     def _read(self, raw: bytes) -> Any:
         self._measure(raw)
-        if len(raw) > _TINY_BYTES and _counter.check(raw, self._descriptor) > LARGE_FIELDS:
+        if len(raw) > _TINY_BYTES and _counter.check(raw, self._descriptor, self._most_fields) > LARGE_FIELDS:
             self._offload.mark()
         try:
             return self._parse(raw)

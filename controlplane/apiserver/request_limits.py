@@ -23,6 +23,7 @@ from controlplane.apiserver.admission import (
 from controlplane.apiserver.applying import MAX_OBJECTS
 from controlplane.apiserver.wishing import MAX_WISHES
 from controlplane.model import bounds
+from controlplane.wire import counting
 
 MAX_REQUEST_BYTES: Final = 4 << 20
 # Requests without lists and maps: names, numbers and a page token.
@@ -35,6 +36,7 @@ MAX_ORDERS: Final = 1000
 MAX_CHANGES: Final = 1000
 # A joblet sends 500 reports, 500 pieces of logs and one heartbeat at most.
 MAX_MESSAGES: Final = 2000
+_BATCH_FIELDS: Final = 30_000
 _LABELS, _QUANTITIES, _NAMES = bounds.MAX_LABELS, bounds.MAX_QUANTITIES, fields.MAX_NAMES
 _POLICIES, _RULES = failure_policies.MAX_POLICIES, job.MAX_RULES
 _SHOWN: Final = 1000
@@ -122,6 +124,11 @@ def has_lists(descriptor: Any) -> bool:
         field.is_repeated or (field.message_type is not None and has_lists(field.message_type))
         for field in descriptor.fields
     )
+
+
+def most_fields(descriptor: Any) -> int:
+    """Of one request of this type. A batch of a joblet is counted on the loop, for as long as its stream lasts."""
+    return _BATCH_FIELDS if descriptor.name == "JobletBatch" else counting.MOST_FIELDS
 
 
 def most_bytes(descriptor: Any) -> int:

@@ -47,8 +47,8 @@ class _Budget:
 
     __slots__ = ("elements", "fields", "unknown")
 
-    def __init__(self) -> None:
-        self.elements, self.fields, self.unknown = MOST_ELEMENTS, MOST_FIELDS, _MOST_UNKNOWN
+    def __init__(self, most_fields: int) -> None:
+        self.elements, self.fields, self.unknown = MOST_ELEMENTS, most_fields, _MOST_UNKNOWN
 
 
 class ElementCounter:
@@ -58,15 +58,15 @@ class ElementCounter:
         self._limits = limits
         self._rules = cache(self._rules_of)
 
-    def check(self, raw: bytes, descriptor: Descriptor) -> int:
+    def check(self, raw: bytes, descriptor: Descriptor, most_fields: int = MOST_FIELDS) -> int:
         """How many fields the message has in all; LimitExceeded, with the field, when there is too much of something;
         Invalid when `raw` is malformed."""
-        budget = _Budget()
+        budget = _Budget(most_fields)
         try:
             self._walk(raw, 0, len(raw), descriptor, {}, budget)
         except IndexError:
             raise malformed() from None
-        return MOST_FIELDS - budget.fields
+        return most_fields - budget.fields
 
     def _rules_of(self, descriptor: Descriptor) -> dict[int, _Rule]:
         rules = {}
@@ -94,7 +94,7 @@ class ElementCounter:
             else:
                 at = _after(raw, at, kind)
             if at > end or tag > _MOST_TAG or budget.fields < 0:
-                raise malformed() if budget.fields >= 0 else _too_much("fields", MOST_FIELDS)
+                raise malformed() if budget.fields >= 0 else LimitExceeded("a request must not hold so many fields")
             rule = rules.get(tag >> 3)
             if rule is None:
                 budget.unknown -= 1
@@ -117,7 +117,7 @@ class ElementCounter:
                 message = f"{rule.name}: must not hold more than {rule.most} items"
                 raise LimitExceeded(message, field=rule.name)
             if budget.elements < 0:
-                raise _too_much("elements of lists", MOST_ELEMENTS)
+                raise LimitExceeded(f"a request must not hold more than {MOST_ELEMENTS} elements of lists")
         if rule.inner is None or tag & 7 != _BYTES or start == end:
             return
         inner = {} if position is not None else counts.setdefault(tag >> 3, {})
@@ -170,7 +170,3 @@ def _below(parent: str, error: LimitExceeded) -> LimitExceeded:
 
 def malformed() -> Invalid:
     return Invalid("request", "cannot be read: its bytes are no message of this kind")
-
-
-def _too_much(noun: str, most: int) -> LimitExceeded:
-    return LimitExceeded(f"a request must not hold more than {most} {noun}")

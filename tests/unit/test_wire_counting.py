@@ -12,7 +12,7 @@ from controlplane.apiserver import request_limits
 from controlplane.apiserver.server import SERVICES
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.wire import counting
-from controlplane.wire.v1 import cluster_pb2, common_pb2, orders_pb2, packets_pb2, targets_pb2
+from controlplane.wire.v1 import cluster_pb2, common_pb2, joblets_pb2, orders_pb2, packets_pb2, targets_pb2
 
 counter = counting.ElementCounter(request_limits.MAX_ELEMENTS)
 
@@ -108,7 +108,7 @@ def test_numbers_are_counted_packed_and_one_by_one() -> None:
 
 def test_a_field_repeated_without_end_is_refused_though_only_its_last_value_counts() -> None:
     priority = orders_pb2.Order.DESCRIPTOR.fields_by_name["priority"].number
-    with pytest.raises(LimitExceeded, match="500000 fields"):
+    with pytest.raises(LimitExceeded, match="so many fields"):
         counter.check(bytes((priority << 3, 1)) * 600_000, orders_pb2.Order.DESCRIPTOR)
 
 
@@ -146,3 +146,13 @@ def test_what_was_counted_is_what_protobuf_then_builds() -> None:
     raw = apply.SerializeToString()
     assert counter.check(raw, cluster_pb2.ApplyRequest.DESCRIPTOR) > 600
     assert len(cluster_pb2.ApplyRequest.FromString(raw).objects) == 100
+
+
+def test_a_batch_of_a_joblet_has_few_fields_though_its_messages_repeat_them() -> None:
+    descriptor = joblets_pb2.JobletBatch.DESCRIPTOR
+    # 5,000 empty heartbeats in one message: the last of them stands, and only the bytes tell of the others.
+    message = b"\x0a\x90\x4e" + b"\x12\x00" * 5000
+    most = request_limits.most_fields(descriptor)
+    assert counter.check(message, descriptor, most) == 5001
+    with pytest.raises(LimitExceeded, match="so many fields"):
+        counter.check(message * 7, descriptor, most)
