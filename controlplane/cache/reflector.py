@@ -221,8 +221,10 @@ class Cache:
         try:
             listener(deltas, self._revision)
         except Exception as error:  # noqa: BLE001 - supervision of whoever listens
-            name = getattr(listener, "__qualname__", type(listener).__name__)
-            self._quarantine.failed("cache", "Listener", name, error)
+            self._quarantine.failed("cache", "Listener", _name_of(listener), error)
+        else:
+            if self._quarantine.total:
+                self._quarantine.passed("cache", "Listener", _name_of(listener))
 
     async def _check_forever(self) -> None:
         while True:
@@ -257,6 +259,10 @@ class Cache:
                 digest, count = await QUESTIONS.run(digest_of, snapshot)
                 self._hashed = (snapshot.revision, digest, count)
             return self._hashed
+
+
+def _name_of(listener: Listener) -> str:
+    return getattr(listener, "__qualname__", type(listener).__name__)
 
 
 def enter(trees: dict[str, Tree], change: Change) -> Delta:

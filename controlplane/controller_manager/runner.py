@@ -65,6 +65,7 @@ class Runner:
         self._ledgers = ledgers
         self._clock = clock
         self._quarantine = quarantine or Quarantine(clock)
+        self._asking = f"{controller.name}: what a change concerns"
         self._kind = _KINDS.get(controller.name, "Controller")
         self._queue: WorkQueue[str] = WorkQueue()
         self._failures: dict[str, int] = {}
@@ -89,17 +90,20 @@ class Runner:
             keys = list(self._controller.concerned(touched))
         except Exception:  # noqa: BLE001 - some of it cannot be asked about: the rest is asked about one by one
             keys = list(self._concerned_one_by_one(touched))
+        else:
+            if self._quarantine.total:
+                for kind, name in _names(touched):
+                    self._quarantine.passed(self._asking, kind, name)
         for key in keys:
             self._queue.add(key)
 
     def _concerned_one_by_one(self, touched: Touched) -> Iterator[str]:
-        name = self._controller.name
         for part in _apart(touched):
             try:
                 yield from list(self._controller.concerned(part))
             except Exception as error:  # noqa: BLE001 - supervision: what cannot be asked about is isolated
                 for kind, key in _names(part):
-                    self._quarantine.failed(f"{name}: what a change concerns", kind, key, error)
+                    self._quarantine.failed(self._asking, kind, key, error)
 
     async def _resync(self) -> None:
         name = self._controller.name

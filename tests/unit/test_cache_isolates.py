@@ -43,6 +43,20 @@ def test_a_listener_that_raises_keeps_no_other_from_hearing() -> None:
     assert (isolated.about.kind, isolated.error, isolated.count) == ("Listener", "RuntimeError: a bug", 2)
 
 
+def test_a_listener_that_hears_again_is_isolated_no_more() -> None:
+    stage, bugs = Stage(), [RuntimeError("a bug")]
+
+    def sometimes_failing(_deltas: Sequence[Delta], _revision: int) -> None:
+        if bugs:
+            raise bugs.pop()
+
+    stage.cache.subscribe(sometimes_failing)
+    stage.write({keys.config("targets", "t1"): a_target("t1")})
+    assert stage.quarantine.total == 1
+    stage.write({keys.config("targets", "t1"): a_target("t1")})
+    assert stage.quarantine.total == 0
+
+
 def test_a_listener_of_the_ledgers_that_raises_keeps_no_other_from_hearing() -> None:
     stage, heard = Stage(), []
     ledgers = Ledgers(stage.cache)

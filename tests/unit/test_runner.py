@@ -59,19 +59,20 @@ class Poisoned:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+        self.bad = "bad"
         self.handled: asyncio.Queue[str] = asyncio.Queue()
 
     def every_key(self) -> Iterable[str]:
         return ["bad", "good"]
 
     def concerned(self, touched: Touched) -> Iterable[str]:
-        if "bad" in touched.orders:
+        if self.bad in touched.orders:
             raise self.error
         return touched.orders
 
     async def reconcile(self, key: str) -> Again | None:
         self.handled.put_nowait(key)
-        if key == "bad":
+        if key == self.bad:
             raise self.error
         return None
 
@@ -115,6 +116,11 @@ async def test_a_change_that_a_controller_cannot_be_asked_about_hides_no_other()
     runner._hear(Touched(orders={"bad", "other"}))
     assert await controller.handled.get() == "other"
     assert not task.done()
+    isolated = {key.part for key in quarantine.isolated(10)}
+    assert "orders: what a change concerns" in isolated
+    controller.bad = "nobody"
+    runner._hear(Touched(orders={"bad"}))
+    assert "orders: what a change concerns" not in {key.part for key in quarantine.isolated(10)}
     task.cancel()
 
 
