@@ -11,19 +11,26 @@ from typing import Any
 import msgspec
 import pytest
 
+from controlplane.aio.clock import SystemClock
+from controlplane.aio.failpoint import Failpoints
 from controlplane.model.errors import LimitExceeded
 from controlplane.model.fulfilment import Fulfilment, TaskRef, TaskSpec
+from controlplane.model.leadership import Cycle
 from controlplane.model.order import Counts, Order, OrderStatus
 from controlplane.model.resource import Resource
 from controlplane.model.scalepolicy import ScalePolicy, TargetTemplate
 from controlplane.model.schedule import Schedule
 from controlplane.model.settings import Quota, Settings
-from controlplane.model.target import Target, Window
+from controlplane.model.target import Target, TargetStatus, Window
+from controlplane.quarantine import Quarantine
+from controlplane.replay.replaying import replay
+from controlplane.scheduler.cycle import Scheduler
 from controlplane.store import keys
 from controlplane.wire.v1 import cluster_pb2, common_pb2, orders_pb2, resources_pb2
 from tests.builders import a_session, a_target, an_identity, an_order
 from tests.component.api_stage import refusal
 from tests.component.isolation_stage import Witness, a_plane
+from tests.component.leader_stage import PATIENCE_SECONDS, following, lead, running
 from tests.etcd import Etcd
 
 Contents = dict[str, msgspec.Struct | bytes | None]
@@ -214,3 +221,42 @@ async def a_waiting_gang(plane: Witness) -> str:
     part.job.object.requests.of["cpu"] = 1
     accepted = await plane.orders.Submit(wish)
     return str(accepted.item.id)
+
+
+async def test_cycles_that_left_an_order_out_can_be_replayed(plane: Witness) -> None:
+    identity = await a_waiting_gang(plane)
+    order = plane.read(Order, "config/orders", identity)
+    assert order is not None
+    big = Resource(name="big", key="BIG", value="x" * 32_000)
+    await plane.write({keys.order(identity): msgspec.structs.replace(order, resources=(big,), not_before=None)})
+    await plane.until(lambda: ("Order", identity) in plane.isolated())
+    await plane.others_run()
+    cycles = [entry.read(Cycle) for entry in plane.cache.snapshot.all("cycles")]
+    assert any(cycle.isolated == (identity,) and cycle.isolated_total == 1 for cycle in cycles)
+    for cycle in cycles:
+        assert (await replay(plane.store, cycle)).replayed.same
+
+
+async def test_what_fails_a_whole_cycle_ends_no_term_and_is_begun_again(etcd: Etcd) -> None:
+    """A ledger of what owners have that cannot be read: it concerns no order and no target."""
+    async with following(etcd.endpoint, Witness) as witness:
+        term, writer = await lead(witness)
+        quarantine = Quarantine(SystemClock())
+        scheduler = Scheduler(
+            witness.ledgers, writer, SystemClock(), make_identity=an_identity, failpoints=Failpoints(),
+            quarantine=quarantine,
+        )  # fmt: skip
+        owners, witness.ledgers.owners = witness.ledgers.owners, None  # type: ignore[assignment]
+        await witness.write({keys.target_status("t1"): TargetStatus(target="t1", epoch=term.epoch, phase="Ready")})
+        async with running(scheduler.run()) as (work,):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await scheduler.begun.wait()
+            assert [key.about.name for key in quarantine.isolated(10)] == ["cycle"]
+            witness.ledgers.owners = owners
+            await witness.join("t1", cpu=4)
+            waiting = await witness.submit(an_order().jobs(cpu=1))
+            await witness.until(lambda: len(witness.placed(waiting.id)) == 1)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while quarantine.total:
+                    await asyncio.sleep(0.02)
+            assert not work.done()
