@@ -7,6 +7,7 @@ import sys
 import structlog
 from structlog.typing import EventDict
 
+from controlplane.aio.log_writer import LogWriter
 from controlplane.model import texts
 
 _RENDER = structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"])
@@ -20,7 +21,7 @@ def to_stderr() -> None:
             structlog.processors.format_exc_info,
             _line,
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=LogWriter(sys.stderr.fileno()),
         cache_logger_on_first_use=True,
     )
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from controlplane.aio.log_writer import LogWriter
 from controlplane.joblet.main import run
 from controlplane.joblet.settings import JobletSettings
 from controlplane.model.errors import ControlPlaneError
 
 
 def main() -> int:
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    structlog.configure(logger_factory=LogWriter(sys.stderr.fileno()))
     try:
         settings = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=JobletSettings)
         asyncio.run(run(settings))

@@ -108,6 +108,7 @@ class Folder(Home):
         self._since = 0.0
         self._lines: list[str] = []
         self._unsaved: dict[str, str] = {}
+        self._silenced = False
         self._read_confirmed()
         self._read_sessions()
 
@@ -132,8 +133,11 @@ class Folder(Home):
         try:
             self._write_confirmed(until, since)
         except OSError as error:
-            log.warning("holders cannot be told that the session is confirmed", folder=str(self.path), error=str(error))
+            if not self._silenced:
+                log.warning("holders cannot be told that the session is confirmed", error=str(error))
+            self._silenced = True
             return
+        self._silenced = False
         self._since = since
         for name, text in list(self._unsaved.items()):
             self._save(name, text)

@@ -28,8 +28,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPENAT2 = 437
 _RESOLVE_BENEATH_WITHOUT_LINKS_OR_MOUNTS = 0x01 | 0x02 | 0x04 | 0x08
 _PROCESS_LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-# A full disk, and a fork that the system refuses for now.
-_MACHINE_LACKS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EAGAIN})
+# A disk that is full, broken or read-only, and a fork that the system refuses for now.
+_MACHINE_LACKS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EAGAIN})
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

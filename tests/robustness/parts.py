@@ -6,6 +6,7 @@ What it says goes to a file beside its data. A part that was killed is started a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from controlplane.aio.processes import arguments_of, pids
 from tests.robustness.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -116,10 +118,7 @@ class Joblet(Part):
 
     def kill_commands(self) -> None:
         """What a joblet leaves running is meant to outlive it, but not the test."""
-        for run in self.data.glob("runs/*/shim.json"):
-            pid = run.read_text().partition('"pid":')[2].partition(",")[0]
-            try:
-                if str(self.data) in Path(f"/proc/{pid}/cmdline").read_text():
-                    os.kill(int(pid), signal.SIGKILL)
-            except (FileNotFoundError, ProcessLookupError, ValueError):
-                continue
+        for pid in pids():
+            if arguments_of(pid)[-1:] == [str(self.data)]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)

@@ -34,9 +34,11 @@ class Attempt:
         self.give_up_at = give_up_at
         self.pidfd = -1
         self.born = False
+        self.looks = 0
         self.awaited = False
         self.buried = False
         self.waits_for_room = False
+        self.told_to_wait = False
         self.timer: asyncio.TimerHandle | None = None
         self.stopping: Stop | None = None
 

@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+from controlplane.aio.processes import arguments_of, pids
 from controlplane.joblet.task_files import is_exhausted
 
 _PROC = Path("/proc")
@@ -41,6 +42,21 @@ def open_process(pid: int, ticks: int) -> int | None:
         os.close(pidfd)
         return None
     return pidfd
+
+
+def open_shim(run: Path) -> int | None:
+    """A descriptor of the shim whose command line names the folder of an attempt; None when there is none of this user.
+
+    Raises OSError when this process lacks what it takes to find out.
+    """
+    for pid in pids():
+        # A shim's folder stands in the room of a longer argument, filled up with empty ones.
+        if [argument for argument in arguments_of(pid) if argument][-2:] == [str(run), str(run.parent.parent)]:
+            try:
+                return os.pidfd_open(pid) if (_PROC / str(pid)).stat().st_uid == os.geteuid() else None
+            except OSError as error:
+                _raise_when_exhausted(error)
+    return None
 
 
 def kill_marked(variable: str) -> int:

@@ -39,6 +39,8 @@ from controlplane.model.errors import NotFound
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
 
 LOOK_AGAIN_SECONDS = 0.02
+# After so many looks a shim that writes no evidence is not at its beginning any more.
+MOST_LOOKS = 25
 log = structlog.get_logger()
 
 
@@ -262,6 +264,7 @@ class ProcessDriver:
             if task_files.is_exhausted(error.errno):
                 raise
             # The command took away what its shim locked: only the shim's process can tell.
+            attempt.looks = MOST_LOOKS
             self._find_alive(attempt, otherwise=self._burials.bury)
             return
         if lock is not None:
@@ -297,10 +300,15 @@ class ProcessDriver:
         attempt.observed = attempt.run.observe_end(attempt.ref, end, attempt.stopping)
 
     def _find_alive(self, attempt: Attempt, *, otherwise: Callable[[Attempt], None]) -> None:
-        """A shim that holds its lock and shows no process is at its very beginning or its very end."""
+        """A shim that holds its lock and shows no process is at its very beginning or its very end; or its command took
+        away what it wrote, and it is looked for among all processes."""
         evidence = attempt.run.shim()
-        pidfd = leftovers.open_process(evidence.pid, evidence.ticks) if evidence is not None else None
         if evidence is not None:
+            pidfd = leftovers.open_process(evidence.pid, evidence.ticks)
+        else:
+            attempt.looks += 1
+            pidfd = leftovers.open_shim(attempt.run.path) if attempt.looks > MOST_LOOKS else None
+        if evidence is not None or pidfd is not None:
             self._running(attempt)
         if pidfd is None:
             otherwise(attempt)

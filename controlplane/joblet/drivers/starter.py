@@ -102,7 +102,9 @@ class Starter:
             message = exhausted_message(error.errno)
             attempt.observed = observed_task(attempt.ref, "Failed", reason=EXHAUSTED, message=message)
         else:
-            log.warning("an attempt waits for room to start", run=attempt.run.path.name, error=str(error))
+            if not attempt.told_to_wait:
+                log.warning("an attempt waits for room to start", run=attempt.run.path.name, error=str(error))
+            attempt.told_to_wait = True
             loop = asyncio.get_running_loop()
             attempt.waits_for_room = True
             attempt.timer = loop.call_later(TROUBLE_SECONDS, self._begin_again, attempt, wanted)
