@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import marshal
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from controlplane.joblet.drivers import shim
+from controlplane.joblet.drivers.rundir import RunDir
 
 SOURCE = shim.__file__
 FOREVER = "while :; do sleep 0.05; done"
@@ -241,3 +243,80 @@ def test_commands_step_back_but_not_what_has_to_kill_in_time(one: Shim, holder: 
     assert os.getpriority(os.PRIO_PROCESS, one.process.pid) == (own if holder else max(7, own))
     one.process.send_signal(signal.SIGTERM)
     assert one.end()["how"] == "stopped"
+
+
+def later(seconds: float) -> float:
+    """On the clock that a holder's promise counts on."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) + seconds
+
+
+def test_a_holder_lives_by_a_clock_that_a_suspend_does_not_stop(one: Shim) -> None:
+    """What CLOCK_MONOTONIC says of the same promise no longer counts once the joblet writes the other."""
+    far = time.monotonic() + 1000
+    (one.data / "confirmed").write_text(f"{far} 0 boot-1")
+    (one.data / "confirmed.boottime").write_text(f"{later(-1)} 0 boot-1 {far}")
+    one.start("sh", "-c", FOREVER, holder=True, until_boottime=later(0.5))
+    assert one.end()["how"] == "lost"
+
+
+def test_a_holder_lives_as_long_as_the_joblet_confirms_on_that_clock(one: Shim) -> None:
+    began, until = later(0), later(0.9)
+    (one.data / "confirmed.boottime").write_text(f"{until} {began} boot-1 {time.monotonic() + 0.9}")
+    one.start("sh", "-c", FOREVER, holder=True, until_boottime=later(0.3))
+    assert one.end()["how"] == "lost"
+    assert later(0) >= until
+
+
+def test_a_joblet_of_an_older_version_confirms_too(one: Shim) -> None:
+    """It took over from one of this version, and writes one of the two files only."""
+    now = time.monotonic()
+    (one.data / "confirmed.boottime").write_text(f"{later(0.2)} {later(0)} boot-1 {now + 0.2}")
+    (one.data / "confirmed").write_text(f"{now + 1} {now} boot-1")
+    one.start("sh", "-c", FOREVER, holder=True, until_boottime=later(0.1))
+    assert one.end()["how"] == "lost"
+    assert time.monotonic() >= now + 1
+
+
+@pytest.mark.parametrize("obstacle", ["mkdir", "mkfifo", "ln -s /dev/full"])
+@pytest.mark.parametrize("name", ["end.json", "end.json.new"])
+def test_the_end_is_kept_whatever_stands_in_its_way(one: Shim, obstacle: str, name: str) -> None:
+    one.start("sh", "-c", f"{obstacle} ../{name}; exit 7")
+    assert one.process is not None
+    one.process.wait(timeout=20)
+    end = RunDir(one.run).end()
+    assert end is not None
+    assert (end.how, end.code) == ("exited", 7)
+
+
+def test_the_end_is_kept_when_nothing_more_can_be_made_in_its_folder(one: Shim) -> None:
+    one.start("sh", "-c", "chmod 500 ..; mkdir ../end.json.new 2>/dev/null; mkdir -p ../end.json.new; exit 7")
+    assert one.process is not None
+    one.process.wait(timeout=20)
+    end = RunDir(one.run).end()
+    assert end is not None
+    assert end.code == 7
+
+
+def test_a_stop_is_not_kept_waiting_by_what_the_command_put_in_its_place(one: Shim) -> None:
+    one.start("sh", "-c", f"mkfifo ../stop.json; trap 'exit 0' TERM; echo ready; {FOREVER}")
+    one.until_running()
+    one.until_said()
+    assert one.process is not None
+    one.process.send_signal(signal.SIGTERM)
+    assert one.end()["how"] == "stopped"
+
+
+def test_a_start_that_cannot_be_recorded_is_no_start(one: Shim) -> None:
+    (one.data / "records.jsonl").symlink_to("/dev/full")
+    one.start("touch", "../ran")
+    end = one.end()
+    assert (end["how"], end["code"]) == ("not_started", errno.ENOSPC)
+    assert not (one.run / "ran").exists()
+
+
+def test_of_much_output_the_last_part_is_kept(one: Shim) -> None:
+    one.start("sh", "-c", "yes | head -c 8388608; echo the end", output_limit=1 << 20)
+    assert one.end()["code"] == 0
+    assert (one.run / "stdout").stat().st_size == (8 << 20) + 8
+    assert (one.run / "stdout").stat().st_blocks * 512 < 2 << 20
+    assert (one.run / "stdout").read_bytes().endswith(b"y\nthe end\n")

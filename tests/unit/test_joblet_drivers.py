@@ -102,3 +102,27 @@ def test_one_task_of_several_is_stopped_by_itself(real: type[Any]) -> None:
 def test_one_task_of_several_in_a_pod_is_not_stopped_before_the_others_are_to_stop() -> None:
     assert asked_to_stop(KubernetesDriver, 1) == []
     assert asked_to_stop(KubernetesDriver, 0, 1, 2) == list(REFS)
+
+
+async def test_trouble_with_one_fulfilment_is_its_own() -> None:
+    """Whatever OSError a driver raises: the others go on, and this one is looked at again."""
+
+    class Troubled(Scripted):
+        def recall(self, fulfilment: Fulfilment) -> None:
+            if fulfilment.id == bad.id:
+                raise OSError(28, "No space left on device")
+
+        def drop(self, fulfilment: str) -> None:
+            raise OSError(28, "No space left on device")
+
+    bad, good = a_fulfilment("one").on("t").task(0).build(), a_fulfilment("two").on("t").task(0).build()
+    sent: list[str] = []
+    clock, home = ManualClock(), Home("s")
+    worker = Worker("t", Troubled(True), home, clock=clock, failpoints=Failpoints(""), machine=Machine("", clock))
+    worker.connected("here", lambda raw, base: sent.append(payload.observed(raw).id), lambda: None, lambda: None)
+    for fulfilment in (bad, good):
+        worker.assign(joblets_pb2.Assign(fulfilment=payload.encode(fulfilment)))
+    worker.sync()
+    assert sent == [good.id]
+    worker.withdraw(good.id)
+    assert worker.stats()["desired"] == 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from controlplane.joblet.home import Folder
+from controlplane.joblet import task_files
+from controlplane.joblet.home import MOST_SESSIONS, Folder
 from controlplane.model.errors import AlreadyExists
 
 
@@ -76,3 +79,70 @@ def test_a_folder_knows_its_etcd_and_the_attempts_from_before_it(tmp_path: Path)
     third = reopened(second, "boot-2")
     assert (third.cluster, third.known_attempt, third.mark.value) == ("new", 2, 7)
     third.close()
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    real = task_files.put_at
+
+    def put_at(inside: int, name: str, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    return lambda is_full: monkeypatch.setattr(task_files, "put_at", put_at if is_full else real)
+
+
+def test_what_shims_cannot_be_told_is_not_confirmed(tmp_path: Path, full: Callable[[bool], None]) -> None:
+    folder = Folder(tmp_path, "boot-1")
+    folder.confirm(100.0, 6.0)
+    full(True)
+    folder.confirm(102.0, 6.0)
+    assert folder.until == 106.0
+    full(False)
+    folder.confirm(107.0, 6.0)
+    assert folder.until == 113.0
+    assert (tmp_path / "confirmed").read_text().split()[1] == "107.000000", "holders must not outlive the gap"
+    folder.close()
+
+
+def test_what_a_full_disk_did_not_take_is_written_later(tmp_path: Path, full: Callable[[bool], None]) -> None:
+    folder = Folder(tmp_path, "boot-1")
+    full(True)
+    folder.remember("s-1")
+    folder.belong("etcd-1")
+    assert folder.trusts("s-1")
+    full(False)
+    folder.confirm(100.0, 6.0)
+    again = reopened(folder)
+    assert again.trusts("s-1")
+    assert again.cluster == "etcd-1"
+    again.close()
+
+
+def test_an_attempt_is_counted_where_its_number_has_room_already(tmp_path: Path, full: Callable[[bool], None]) -> None:
+    folder = Folder(tmp_path, "boot-1")
+    full(True)
+    folder.mark.reach(12)
+    full(False)
+    again = reopened(folder)
+    assert again.mark.value == 12
+    again.close()
+
+
+def test_only_the_last_sessions_are_kept(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "boot-1")
+    for number in range(MOST_SESSIONS + 50):
+        folder.remember(f"s-{number}")
+    assert len((tmp_path / "sessions").read_text().splitlines()) == MOST_SESSIONS
+    again = reopened(folder)
+    assert again.trusts(f"s-{MOST_SESSIONS + 49}")
+    assert not again.trusts("s-0")
+    again.close()
+
+
+def test_a_confirmation_by_a_joblet_of_an_older_version_counts(tmp_path: Path) -> None:
+    first = Folder(tmp_path, "boot-1")
+    first.confirm(100.0, 6.0)
+    (tmp_path / "confirmed").write_text("120.000000 100.000000 boot-1\n")
+    again = reopened(first)
+    assert again.until == pytest.approx(120.0, abs=0.01)
+    again.close()

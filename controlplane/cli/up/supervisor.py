@@ -20,6 +20,7 @@ from controlplane.cli.up import layout as files
 from controlplane.cli.up import leftovers, processes
 from controlplane.cli.up.embedded_etcd import History, is_healthy
 from controlplane.cli.up.layout import Layout
+from controlplane.cli.up.log_sizes import keep_logs_small
 from controlplane.cli.up.parts import PYTHON, Part, Plan
 from controlplane.model.errors import Unavailable
 
@@ -58,7 +59,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._stop.set)
-        keepers: list[asyncio.Task[None]] = []
+        keepers = [asyncio.create_task(keep_logs_small(self._layout.logs, self._clock))]
         try:
             if await self._start(keepers):
                 self._ready = True

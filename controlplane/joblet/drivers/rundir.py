@@ -14,10 +14,11 @@ The command may change all of it: every file is opened by `task_files`, and what
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import itertools
 import os
 import re
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -104,8 +105,18 @@ class RunDir:
             path.chmod(0o400)
 
     def discard(self) -> None:
-        """Only of what was prepared and never spawned: the attempt may be begun once more."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Only of what was prepared and never spawned: the attempt may be begun once more. Takes no descriptor."""
+        for number in itertools.count():
+            try:
+                os.unlink(self.file(number))
+            except OSError:
+                break
+        for name in ("spec.json", "spec.json.new"):
+            with contextlib.suppress(OSError):
+                os.unlink(self.path / name)
+        for folder in (self.path / "files", self.path / "work", self.path):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
 
     def file(self, number: int) -> Path:
         return self.path / "files" / str(number)

@@ -93,8 +93,8 @@ def main() -> None:
     if error or pump is None:
         end(run, "not_started", error)
         return
-    pump.start()
     tell_running()
+    pump.start()
     how, status = watch(run)
     clear_descendants(run)
     pump.finish(DRAIN_SECONDS)

@@ -1,0 +1,134 @@
+"""What a restarted joblet finds in its folder: first what lives, the rest when somebody asks for it."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.aio.clock import SystemClock
+from controlplane.joblet.drivers.process import ProcessDriver
+from controlplane.joblet.drivers.rundir import End, RunDir, Spec, folder_name
+from controlplane.joblet.home import Folder
+from controlplane.joblet.housekeeping import raise_descriptor_limit
+from controlplane.joblet.records import Records, subject_of
+from controlplane.model.fulfilment import Fulfilment
+from tests.component.joblet_replica import a_fulfilment
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[Folder]:
+    folder = Folder(tmp_path / "data", "boot-1")
+    yield folder
+    folder.close()
+
+
+def a_driver(home: Folder) -> ProcessDriver:
+    clock = SystemClock()
+    return ProcessDriver(home, Records(home.path, boot="boot-1", clock=clock), {"PATH": os.defpath}, clock=clock)
+
+
+def leave(home: Folder, fulfilment: Fulfilment, end: End | None) -> RunDir:
+    """What an earlier life left of the first task."""
+    task = fulfilment.tasks[0]
+    run = RunDir(home.path / "runs" / folder_name(fulfilment.order, task))
+    run.prepare(Spec(subject=subject_of(fulfilment, task), command=("true",)))
+    if end is not None:
+        run.write_end(end)
+    return run
+
+
+async def test_an_ended_attempt_is_read_when_it_is_desired_and_not_before(home: Folder) -> None:
+    wanted, forgotten = a_fulfilment(1, "true"), a_fulfilment(2, "true")
+    for fulfilment in (wanted, forgotten):
+        leave(home, fulfilment, End(how="exited", code=7))
+    driver = a_driver(home)
+    driver.adopt()
+    assert driver.fulfilments() == []
+    driver.recall(wanted)
+    assert driver.fulfilments() == [wanted.id]
+    (task,) = driver.seen(wanted.id).values()
+    assert (task.phase, task.exit_code) == ("Failed", 7)
+    driver.close()
+
+
+async def test_what_never_began_is_found_at_once(home: Folder) -> None:
+    begun = a_fulfilment(1, "true")
+    leave(home, begun, None)
+    driver = a_driver(home)
+    driver.adopt()
+    (task,) = driver.seen(begun.id).values()
+    assert (task.phase, task.reason) == ("Failed", "Lost")
+    driver.close()
+
+
+async def test_a_folder_without_a_spec_becomes_a_tombstone(home: Folder) -> None:
+    strange = home.path / "runs" / "an-order.job-0.0.1"
+    driver = a_driver(home)
+    strange.mkdir()
+    (home.path / "runs" / "a-link").symlink_to("/")
+    driver.adopt()
+    assert driver.fulfilments() == []
+    assert set(driver._graves._graves) == {strange, home.path / "runs" / "a-link"}
+    driver.close()
+
+
+async def test_a_spec_that_names_another_attempt_speaks_for_nobody(home: Folder) -> None:
+    """A command wrote it: it must not stand in for its neighbour."""
+    neighbour, forger = a_fulfilment(1, "true"), a_fulfilment(2, "true")
+    true, forged = leave(home, neighbour, None), leave(home, forger, None)
+    (forged.path / "spec.json").write_bytes((true.path / "spec.json").read_bytes())
+    driver = a_driver(home)
+    driver.adopt()
+    assert driver.fulfilments() == [neighbour.id]
+    driver.close()
+
+
+async def test_a_start_without_room_is_tried_again_and_then_evicted(
+    home: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = a_fulfilment(1, "true")
+    driver = a_driver(home)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        driver.start(wanted, wanted.tasks[0])
+        (attempt,) = driver._attempts[wanted.id].values()
+        assert (attempt.observed.phase, attempt.waits_for_room) == ("Starting", True)
+        attempt.give_up_at = 0.0
+        attempt.cancel_timer()
+        driver._starter.begin(attempt, wanted)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert (attempt.observed.phase, attempt.observed.reason) == ("Failed", "Evicted")
+    assert "Too many open files" in attempt.observed.message
+    assert not attempt.run.path.exists()
+    driver.close()
+
+
+async def test_a_stop_ends_an_attempt_that_waits_for_room(home: Folder) -> None:
+    wanted = a_fulfilment(1, "true")
+    driver = a_driver(home)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        driver.start(wanted, wanted.tasks[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    driver.stop(wanted.id, wanted.tasks[0], "Preempted")
+    (task,) = driver.seen(wanted.id).values()
+    assert (task.phase, task.reason) == ("Cancelled", "Preempted")
+    driver.close()
+
+
+def test_a_joblet_takes_all_descriptors_that_it_may_have() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] // 2, before[1]))
+    try:
+        assert raise_descriptor_limit() == before[1] // 2
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
