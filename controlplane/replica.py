@@ -64,6 +64,7 @@ log = structlog.get_logger(__name__)
 _SWITCH_SECONDS = 0.0005
 _FIRST_CYCLE_SECONDS = 2.0
 _AGAIN_SECONDS = 0.2
+_FRESH_SECONDS = 0.05
 JOBLET = (sys.executable, "-P", "-m", "controlplane.cli.controlplane", "joblet")
 
 
@@ -290,7 +291,7 @@ class Replica:
             if not standing.cancelled():
                 standing.result()
             while self._cache.is_stale:
-                await self._clock.sleep(_AGAIN_SECONDS)
+                await self._clock.sleep(_FRESH_SECONDS)
 
     async def _lead(self, leadership: Leadership) -> None:
         """One term. Returns when this leader is found deposed; anything unexpected ends the term too, loudly."""

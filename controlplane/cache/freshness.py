@@ -27,13 +27,16 @@ from controlplane.store.watch import Lookout
 
 log = structlog.get_logger(__name__)
 
-# A cache that was not known to be fresh for so long does not serve.
+# A cache that was not known to be fresh for so long does not serve, when it does not move either.
 STALE_SECONDS = 5.0
+_STILL_SECONDS = 2.0
+_LATE_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 2.0
 # A wait that takes longer than this is helped along; nearly all are over before.
 _WAIT_SECONDS = 0.1
 _NOTICE_SECONDS = 0.25
+_RECOVERY_SECONDS = 0.05
 _CATCH_UP_SECONDS = 1.0
 _MOST_LOOKS = 16
 
@@ -117,6 +120,7 @@ class Freshness:
                 await self._look()
             except ControlPlaneError as error:
                 log.debug("no quorum of etcd tells its revision", error=str(error))
+                self._wake.set()
             # However many wait, and for whatever: not more often than this.
             await self._clock.sleep(_WAIT_SECONDS)
 
@@ -141,19 +145,26 @@ class Freshness:
             self._hinted = max(self._hinted, revision)
 
     async def _notice(self, stale: Callable[[], None]) -> None:
+        held, moved_at = 0, self._clock.monotonic()
         while True:
             since = self._clock.monotonic()
-            await self._clock.sleep(_NOTICE_SECONDS)
+            await self._clock.sleep(_RECOVERY_SECONDS if self.is_stale else _NOTICE_SECONDS)
             if self._clock.monotonic() - since > _NOTICE_SECONDS + _CATCH_UP_SECONDS:
                 # This process itself stood still: whatever waits to be read comes first.
                 await self._clock.sleep(_CATCH_UP_SECONDS)
-            age = self.age_seconds
-            if age <= STALE_SECONDS:
-                if self._went_stale.is_set():
-                    log.info("the cache is fresh again", revision=self._holds())
-                    self._went_stale.clear()
-                continue
-            if not self._went_stale.is_set():
-                log.warning("the cache is stale", age_seconds=round(age, 1), revision=self._holds())
-                self._went_stale.set()
-                stale()
+            if held != self._holds():
+                held, moved_at = self._holds(), self._clock.monotonic()
+            self._judge(self._clock.monotonic() - moved_at, stale)
+
+    def _judge(self, still_seconds: float, stale: Callable[[], None]) -> None:
+        """A cache that moves is late, not frozen: an overloaded replica would only be worse off without its work."""
+        age = self.age_seconds
+        frozen = age > STALE_SECONDS and still_seconds > _STILL_SECONDS
+        if not frozen and age <= _LATE_SECONDS:
+            if self._went_stale.is_set() and age <= STALE_SECONDS:
+                log.info("the cache is fresh again", revision=self._holds())
+                self._went_stale.clear()
+        elif not self._went_stale.is_set():
+            log.warning("the cache is stale", age_seconds=round(age, 1), revision=self._holds())
+            self._went_stale.set()
+            stale()

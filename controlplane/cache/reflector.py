@@ -46,7 +46,8 @@ class Delta(NamedTuple):
 
 _EMPTY: Tree = Map()
 _MOST_GIVEN_UP = 64
-REACH_SECONDS = 5.0
+# The longest wait for a revision that etcd has; a cache that stands still fails it earlier.
+REACH_SECONDS = 30.0
 _AGAIN_SECONDS = 0.2
 
 Listener = Callable[[Sequence[Delta], int], None]

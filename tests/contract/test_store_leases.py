@@ -8,12 +8,14 @@ from contextlib import suppress
 
 import pytest
 
+from controlplane.aio.clock import SystemClock
 from controlplane.model.errors import NotFound, Unavailable
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.lease import BlockingLease, Renewals
 from controlplane.store.transaction import Item, put
 from tests.etcd import Etcd
+from tests.proxy import proxied
 
 KEY = "/controlplane/inventory/t1/live"
 
@@ -99,3 +101,25 @@ async def test_a_thread_keeps_a_lease_by_blocking_calls(etcd: Etcd, store: Store
             leases.close()
 
     assert await asyncio.to_thread(keep) == (True, False)
+
+
+async def test_renewals_leave_an_endpoint_that_keeps_its_connections_and_answers_nothing(etcd: Etcd) -> None:
+    async with proxied(etcd.endpoint.removeprefix("http://")) as proxy:
+        store = Store(EtcdOptions((proxy.url, etcd.endpoint)), SystemClock())
+        renewals = Renewals(store.channels)
+        running = asyncio.create_task(renewals.run())
+        lease = await store.grant(60)
+        assert await renewals.renew(lease, 10)
+        proxy.hold()
+        with pytest.raises(Unavailable):
+            await renewals.renew(lease, 0.5)
+        async with asyncio.timeout(20):
+            while True:
+                with suppress(Unavailable):
+                    assert await renewals.renew(lease, 5)
+                    break
+        proxy.release()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await store.close()
