@@ -7,7 +7,7 @@ from typing import Any
 from controlplane.aio.clock import SystemClock
 from controlplane.cli import ages
 from controlplane.cli.output import Column
-from controlplane.model import quantity
+from controlplane.model import quantity, texts
 
 Item = dict[str, Any]
 
@@ -142,7 +142,7 @@ ORDERS = (
 )
 JOBS = (
     _NAME,
-    Column("COMMAND", lambda item: " ".join(item.get("command", []))[:60] or "-"),
+    Column("COMMAND", lambda item: texts.cut(" ".join(item.get("command", [])), 60) or "-"),
     Column("REQUESTS", lambda item: quantities(item.get("requests"))),
     Column("RESOURCES", _text("resources")),
     Column("POLICY", _text("target_policy"), wide=True),
@@ -166,7 +166,7 @@ PACKETS = (
 RESOURCES = (
     _NAME,
     Column("KEY", _text("key")),
-    Column("VALUE", lambda item: _show(item.get("value"))[:40]),
+    Column("VALUE", lambda item: texts.cut(_show(item.get("value")), 40)),
     Column("UNIQUE", _text("unique")),
     Column("MOUNT", _text("mount"), wide=True),
     _LABELS,

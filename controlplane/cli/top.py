@@ -119,11 +119,12 @@ def totals_line(totals: dict[str, Any]) -> str:
 
 
 def _use(item: dict[str, Any]) -> str:
-    """`used/all` of every quantity, in percent."""
+    """`used/all` of every quantity of which there is any, in percent."""
     parts = []
     for name, left in item["free"].items():
         used = item["used"].get(name, 0)
-        parts.append(f"{name} {round(100 * used / (used + left)) if used + left else 0}%")
+        if used + left:
+            parts.append(f"{name} {round(100 * used / (used + left))}%")
     return ", ".join(parts) or "-"
 
 

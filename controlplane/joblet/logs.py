@@ -12,6 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from controlplane.joblet.log_source import LogQuery, LogSource
+from controlplane.model import texts
 from controlplane.model.errors import ControlPlaneError, Invalid, LimitExceeded, Refused
 from controlplane.model.fulfilment import TaskRef
 from controlplane.wire.v1 import logs_pb2
@@ -96,7 +97,9 @@ class Logs:
                 del self._readings[number]
 
     def _fail(self, number: int, error: ControlPlaneError) -> None:
-        self._send(logs_pb2.LogChunk(log=number, end=True, code=type(error).__name__, message=str(error)[:1000]))
+        self._send(
+            logs_pb2.LogChunk(log=number, end=True, code=type(error).__name__, message=texts.cut(str(error), 1000))
+        )
 
 
 def query_of(said: logs_pb2.LogQuery) -> LogQuery:

@@ -81,8 +81,16 @@ async def test_a_command_that_fails_fails_its_order_with_its_exit_code(world: Wo
 
 async def test_a_command_that_is_not_there_fails_its_order_and_says_so(world: World) -> None:
     task = await ended(world, await submit(world, ["no-such-command"]), "Failed")
-    assert task.phase == "Failed"
-    assert task.reason
+    assert (task.phase, task.reason) == ("Failed", "StartError")
+    assert task.message == "no-such-command: No such file or directory"
+
+
+async def test_the_last_words_of_a_failed_command_stay_with_its_task(world: World) -> None:
+    script = f"echo {'x' * 500} >&2; echo the last words >&2; exit 3"
+    task = await ended(world, await submit(world, ["sh", "-c", script]), "Failed")
+    assert (task.reason, len(task.message)) == ("Failed", 200)
+    assert task.message.startswith("…x")
+    assert task.message.endswith("x\nthe last words")
 
 
 async def test_a_command_over_its_time_limit_is_ended(world: World) -> None:

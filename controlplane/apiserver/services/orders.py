@@ -24,6 +24,7 @@ from controlplane.apiserver.views.orders import TREE, OrderView, status_in
 from controlplane.apiserver.views.view import sound
 from controlplane.apiserver.watching import watch
 from controlplane.cache.snapshot import Snapshot
+from controlplane.model import texts
 from controlplane.model.errors import ControlPlaneError, Invalid, LimitExceeded, NotFound
 from controlplane.model.lifecycle import OrderPhase
 from controlplane.model.order import OrderRequest
@@ -129,7 +130,7 @@ def _tell(result: Any, identity: str, done: Submitted | ControlPlaneError) -> No
     if isinstance(done, ControlPlaneError):
         result.id = identity
         result.failure.code = type(done).__name__
-        result.failure.message = str(done)[:1000]
+        result.failure.message = texts.cut(str(done), 1000)
         result.failure.field = getattr(done, "field", "")[:200]
         if isinstance(done, LimitExceeded) and done.retry_after_seconds is not None:
             result.failure.retry_after_seconds = done.retry_after_seconds

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 from kubernetes.aio.client.api_client import ApiClient
 
+from controlplane.model import texts
 from controlplane.model.errors import Compacted, ControlPlaneError, OutcomeUnknown, Unavailable
 
 Json = dict[str, Any]
@@ -169,7 +170,7 @@ def _answered(response: aiohttp.ClientResponse, raw: bytes) -> Answered:
     except ValueError:
         said = None
     status = said if isinstance(said, dict) else {}
-    message = str(status.get("message") or raw[:200].decode(errors="replace"))
+    message = str(status.get("message") or texts.cut(raw.decode(errors="replace"), texts.MESSAGE_CHARACTERS))
     after = _seconds(response.headers.get("Retry-After", ""))
     return Answered(response.status, str(status.get("reason") or response.reason), message, after)
 
