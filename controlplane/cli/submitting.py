@@ -21,7 +21,7 @@ from controlplane.cli.get import one
 from controlplane.cli.output import Format
 from controlplane.cli.shell import NO, REFUSED, Shell, command
 from controlplane.client import Client
-from controlplane.model import identity, quantity
+from controlplane.model import identity, quantity, texts
 from controlplane.model.errors import ControlPlaneError, Invalid, Refused
 from controlplane.model.job import Job
 from controlplane.model.manifest import Manifest
@@ -193,7 +193,7 @@ async def _await_end(shell: Shell, client: Client, name: str, seconds: float | N
 def _say_failures(shell: Shell, item: dict[str, Any]) -> None:
     for task in [task for task in item.get("tasks", []) if task["phase"] == "Failed"][:10]:
         code = "" if task["exit_code"] is None else f", exit code {task['exit_code']}"
-        message = f": {task['message']}" if task.get("message") else ""
+        message = f": {texts.one_line(task['message'])}" if task.get("message") else ""
         where = f" on {task['target']}" if task.get("target") else ""
         shell.say(f"task {task['job']}/{task['index']}{where}: {task['reason'] or 'failed'}{code}{message}")
 

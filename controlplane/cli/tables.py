@@ -97,7 +97,7 @@ def _messages(item: Item) -> str:
     """What the target says of its tasks, each sentence once."""
     observed = item.get("observed") or {}
     said = dict.fromkeys(task["message"] for task in observed.get("tasks", []) if task.get("message"))
-    return "; ".join(said) or "-"
+    return "; ".join(map(texts.one_line, said)) or "-"
 
 
 def _jobs(item: Item) -> str:
@@ -301,7 +301,7 @@ TASKS = (
     Column("DECIDED", _text("why"), wide=True),
     Column("FULFILMENT", _text("fulfilment"), wide=True),
     Column("ARTEFACTS", _text("artefacts"), wide=True),
-    Column("MESSAGE", _text("message")),
+    Column("MESSAGE", lambda item: texts.one_line(item.get("message") or "") or "-"),
 )
 APPLIED = (
     Column("KIND", _text("kind")),

@@ -17,7 +17,7 @@ def sentence_of(ledger: OrderLedger) -> str:
     for live in ledger.live.values():
         for task in live.observed.tasks if live.observed is not None else ():
             if task.phase == "Starting" and (task.reason or task.message):
-                said = ": ".join(filter(None, (task.reason, texts.cut(task.message, 2 * texts.MESSAGE_CHARACTERS))))
+                said = ": ".join(filter(None, (task.reason, texts.one_line(task.message))))
                 causes[f"on {live.fulfilment.target}, {said}"] += 1
     if not causes:
         return ""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-# Of what a target says of one attempt: stored with it, and shown whole wherever the attempt is.
+# Of what a target says of one attempt: as much is stored with it.
 MESSAGE_CHARACTERS = 200
+# As much is shown of it, should a joblet have said more than it ought to: a page shows a thousand of them.
+SHOWN_CHARACTERS = 400
 MARK = "…"
 # Control characters (C0 but tab and newline, DEL, C1), those that hide or turn text (bidirectional and other format
 # characters), line and paragraph separators, and halves of surrogate pairs.
@@ -28,6 +30,11 @@ def cut(text: str, most: int, *, keep: Literal["start", "end"] = "start") -> str
     if keep == "start":
         return text[: most - 1] + MARK
     return MARK + text[len(text) - most + 1 :]
+
+
+def one_line(text: str) -> str:
+    """Several lines side by side, and as much as is shown."""
+    return cut(" | ".join(filter(None, map(str.strip, text.splitlines()))), SHOWN_CHARACTERS)
 
 
 def printable(text: str) -> str:

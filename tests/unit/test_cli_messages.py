@@ -37,12 +37,12 @@ async def test_json_of_an_order_carries_the_message_of_each_task() -> None:
 
 
 def test_describe_shows_the_message_of_a_task_that_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
-    task = {"job": "j", "index": 0, "phase": "Placed", "attempt": 1, "reason": "ImageError", "message": "refused"}
+    task = {"job": "j", "index": 0, "phase": "Placed", "attempt": 1, "reason": "ImageError", "message": "refused\nhere"}
     status = {"phase": "Running", "counts": {"placed": 1}, "reasons": []}
     describe(Output(Format.TABLE), "Order", {"kind": "Order", "id": ORDER, "status": status, "tasks": [task]})
     shown = capsys.readouterr().out.splitlines()
     assert shown[-2].split() == ["JOB", "INDEX", "PHASE", "ATTEMPT", "TARGET", "EXIT", "REASON", "MESSAGE"]
-    assert shown[-1].split() == ["j", "0", "Placed", "1", "-", "-", "ImageError", "refused"]
+    assert shown[-1].split() == ["j", "0", "Placed", "1", "-", "-", "ImageError", "refused", "|", "here"]
 
 
 def test_free_room_leaves_out_what_a_target_has_none_of() -> None:

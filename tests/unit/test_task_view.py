@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from controlplane.apiserver.views import tasks
 from controlplane.cache.detour import STRAIGHT
 from controlplane.controller_manager import folding
+from controlplane.model import texts
 from controlplane.model.order import Order, OrderStatus
 from controlplane.store import keys
 from tests.builders import NOW, OrderBuilder, a_fulfilment, an_order
@@ -109,3 +110,13 @@ async def test_a_failed_task_keeps_what_its_target_said() -> None:
     ended = replace(ended, tasks=(replace(ended.tasks[0], message="nope: No such file or directory"),))
     told.write({keys.ended(order.id, one.identity): ended})
     assert await messages(told, order) == [("Failed", "StartError", "nope: No such file or directory")]
+
+
+async def test_a_page_shows_a_bounded_part_of_what_a_joblet_said() -> None:
+    told = Told()
+    order = stored(told, an_order().jobs(cpu=1))
+    placed = a_fulfilment(order.id).task(0)
+    told.write({keys.desired("t1", placed.identity): placed.build()})
+    told.write({keys.observed("t1", placed.identity): placed.observed("Starting", message="x" * 4000)})
+    [(_, _, message)] = await messages(told, order)
+    assert len(message) == texts.SHOWN_CHARACTERS

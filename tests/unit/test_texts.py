@@ -45,3 +45,9 @@ def test_an_escaped_json_document_holds_the_same_value(text: str) -> None:
     document = texts.escaped_json(json.dumps({text: [text]}, ensure_ascii=False))
     assert not texts.steers(document)
     assert json.loads(document) == {text: [text]}
+
+
+def test_several_lines_stand_side_by_side_and_no_more_than_is_shown() -> None:
+    assert texts.one_line("first\n\n  second \r\n") == "first | second"
+    assert texts.one_line("") == ""
+    assert len(texts.one_line("x" * 5000)) == texts.SHOWN_CHARACTERS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controlplane.cache.ledger import ENDS, LiveFulfilment, OrderLedger
 from controlplane.cache.snapshot import Entry
-from controlplane.model import identity
+from controlplane.model import identity, texts
 from controlplane.model.errors import Broken, Invalid, NotFound
 from controlplane.model.fulfilment import Ended, EndedTask, ObservedTask, TaskRef
 from controlplane.model.order import Order, Resolved
@@ -123,7 +123,7 @@ def _placed(ref: TaskRef, live: LiveFulfilment, seen: ObservedTask | None) -> At
 
 
 def _trouble(task: EndedTask | ObservedTask) -> str:
-    return ": ".join(filter(None, (task.reason, task.message)))
+    return ": ".join(filter(None, (task.reason, texts.one_line(task.message))))
 
 
 def choose(attempts: Sequence[Attempt], request: logs_pb2.LogsRequest, after: int) -> Attempt | None:

@@ -28,6 +28,7 @@ from controlplane.cache.ledger import LiveFulfilment, OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.engine.reasons import Part
+from controlplane.model import texts
 from controlplane.model.dependencies import DEPENDENCY_FAILED
 from controlplane.model.errors import Broken
 from controlplane.model.failure import DEADLINE_EXCEEDED, ORDER_FAILED
@@ -231,7 +232,7 @@ def _say(message: Any, task: EndedTask | ObservedTask) -> None:
     if task.reason:
         message.reason = task.reason
     if task.message:
-        message.message = task.message
+        message.message = texts.cut(task.message, texts.SHOWN_CHARACTERS)
     message.artefacts.extend(task.artefacts)
 
 
