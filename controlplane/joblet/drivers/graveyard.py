@@ -23,6 +23,7 @@ class Graveyard:
         self._seconds = seconds
         # By folder, in the order in which they are due.
         self._graves: dict[Path, float] = {}
+        self._emptied: set[Path] = set()
 
     def add(self, path: Path) -> None:
         if not self._graves:
@@ -33,6 +34,12 @@ class Graveyard:
         """It is asked about again: it stays, until it is added anew."""
         self._graves.pop(path, None)
 
+    def make_room(self) -> None:
+        """The disk is full: what commands left in their working folders goes now. Their output stays for its time."""
+        for path in self._graves.keys() - self._emptied:
+            self._emptied.add(path)
+            asyncio.get_running_loop().run_in_executor(None, remove_tree, path / "work")
+
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         now = self._clock.monotonic()
@@ -42,6 +49,7 @@ class Graveyard:
                 loop.call_later(due - now, self._sweep)
                 return
             del self._graves[path]
+            self._emptied.discard(path)
             loop.run_in_executor(None, remove_tree, path)
 
 

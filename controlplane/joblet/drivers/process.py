@@ -221,6 +221,9 @@ class ProcessDriver:
             attempt.observed = observed_task(attempt.ref, "Running")
         self._notice(attempt.subject.fulfilment)
 
+    def make_room(self) -> None:
+        self._graves.make_room()
+
     def tell(self, attempt: Attempt) -> None:
         """Also of one that was dropped: who waits for its death hears of it."""
         if not attempt.alive and attempt in self._dying:

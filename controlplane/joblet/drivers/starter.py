@@ -44,6 +44,9 @@ class StartListener(Protocol):
     def shim_spoke(self, attempt: Attempt) -> None:
         """The command runs."""
 
+    def make_room(self) -> None:
+        """An attempt cannot be begun for want of room."""
+
     def tell(self, attempt: Attempt) -> None:
         """What is observed of it changed."""
 
@@ -105,6 +108,7 @@ class Starter:
             if not attempt.told_to_wait:
                 log.warning("an attempt waits for room to start", run=attempt.run.path.name, error=str(error))
             attempt.told_to_wait = True
+            self._listener.make_room()
             loop = asyncio.get_running_loop()
             attempt.waits_for_room = True
             attempt.timer = loop.call_later(TROUBLE_SECONDS, self._begin_again, attempt, wanted)
