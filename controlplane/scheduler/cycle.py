@@ -53,6 +53,7 @@ _ROUNDING_SECONDS = 0.001
 _LONGEST_SECONDS = 24 * 3600.0
 # So many of those that a cycle left out are named on its record.
 _MOST_NAMED = 1000
+_MANY = 500
 PART = "scheduler"
 RULES = "rules"
 
@@ -124,7 +125,12 @@ class Scheduler:
         except Exception as error:
             if ends_term(error):
                 raise
-            seconds = self._quarantine.failed(PART, "Cluster", "cycle", error)
+            if isinstance(error, OutcomeUnknown | Unavailable):
+                # etcd, or the own view of it, is away: nobody's fault, and tried again soon.
+                log.warning("a cycle was not committed whole", error=str(error))
+                seconds = _RETRY_SECONDS
+            else:
+                seconds = self._quarantine.failed(PART, "Cluster", "cycle", error)
             self._lookout, self._backlog = Lookout(self._ledgers, self._ward), Backlog(self._ledgers, self._ward)
             self._touched.update(self._ledgers.orders)
             await self._clock.sleep(seconds)
@@ -212,8 +218,10 @@ class Scheduler:
                 log.warning("a decision failed, looking for its cause", error=str(failure))
         casualties = Casualties()
         decided = await DECISIONS.run(decide_guarded, world, self._backlog.queues, casualties)
-        for (kind, name), error in casualties.errors.items():
+        for position, ((kind, name), error) in enumerate(casualties.errors.items()):
             self._ward.failed(kind, name, error)
+            if position % _MANY == _MANY - 1:
+                await asyncio.sleep(0)
         self._backlog.leave_out(casualties.orders)
         return decided
 

@@ -13,6 +13,7 @@ from controlplane import replica as product
 from controlplane.aio.clock import SystemClock
 from controlplane.cache.isolated import isolation_of
 from controlplane.model.event import Event
+from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.leadership import Candidate
 from controlplane.model.order import Order
 from controlplane.settings import ReplicaSettings
@@ -40,6 +41,11 @@ class Witness(Replica):
         """The names of what events with that reason are about."""
         events = [entry.read(Event) for entry in self.cache.snapshot.all("events")]
         return {event.about.name for event in events if event.reason == reason}
+
+    def placed(self, order: str) -> list[Fulfilment]:
+        """Beside placements that nobody can read."""
+        found = [entry.sound(Fulfilment) for entry in self.cache.snapshot.all("desired")]
+        return [fulfilment for fulfilment in found if fulfilment is not None and fulfilment.order == order]
 
     async def submit(self, builder: OrderBuilder) -> Order:
         order = builder.build()
