@@ -15,6 +15,7 @@ from typing import Any
 from controlplane.client import Client
 from controlplane.client.caller import Patience
 from controlplane.model.target import Live
+from controlplane.settings import DEFAULT_TTL
 from controlplane.store import codec, keys
 from controlplane.wire.v1 import cluster_pb2, resources_pb2
 from tests.robustness.parts import ROOT, Joblet, Replica
@@ -31,6 +32,7 @@ class Upped(World):
     def __init__(self, folder: Path, plan: Plan, witness: Witness) -> None:
         self.folder = folder
         self.plan = plan
+        self.ttl = DEFAULT_TTL
         self.witness = witness
         told = self.up_json()
         self.replicas: dict[str, Replica] = {}
