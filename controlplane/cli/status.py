@@ -62,6 +62,7 @@ def shape(answer: Any) -> dict[str, Any]:
         "targets": answer.targets,
         "keys": answer.keys,
         "poisoned": answer.poisoned,
+        "poison": [{"key": one.key, "rule": one.rule} for one in answer.poisoned_keys],
         "repaired": answer.repaired,
         "cache_age_seconds": round(answer.cache_age_seconds, 3),
         "isolated": {"total": answer.isolated, "keys": [_isolated(key) for key in answer.isolated_keys]},
@@ -107,12 +108,21 @@ def sentences(found: dict[str, Any]) -> list[str]:
         said.append(etcd["why"])
     if found["archive_error"]:
         said.append(f"finished orders stay, the archive cannot be written: {found['archive_error']}")
+    if found["poisoned"]:
+        said += _of_poison(found["poisoned"], found["poison"][:_MOST_NAMED])
     if found["isolated"]["total"]:
         said += _of_isolated(found["isolated"])
     if restoring:
         waiting = ", ".join(restoring["waiting_for"]) or "nobody any more"
         said.append(f"restored at {restoring['since']}, nothing is placed yet; waits for the joblets of: {waiting}")
     return said
+
+
+def _of_poison(total: int, some: list[dict[str, str]]) -> list[str]:
+    """How many keys are set aside, and a line for each of some."""
+    front = "1 key of etcd is" if total == 1 else f"{total} keys of etcd are"
+    more = f"; {len(some)} of them:" if len(some) < total else ":"
+    return [f"{front} set aside, the rest goes on{more}", *(f"  {one['key']}: {one['rule']}" for one in some)]
 
 
 def _of_isolated(isolated: dict[str, Any]) -> list[str]:

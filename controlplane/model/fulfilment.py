@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
-from msgspec import field
+from msgspec import Meta, field
 
 from controlplane.model.bounds import (
+    MAX_ITEMS,
     Amounts,
     Count,
     Duration,
@@ -82,7 +85,7 @@ class Fulfilment(Object, tag="Fulfilment", frozen=True, kw_only=True):
     order: Line
     target: Line
     tasks: Many[TaskRef]
-    jobs: dict[Line, TaskSpec] = {}
+    jobs: Annotated[dict[Line, TaskSpec], Meta(max_length=MAX_ITEMS)] = {}
     requests: Amounts = {}
     holds: Many[Line] = ()
     owner: Line = ""

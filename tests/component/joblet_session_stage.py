@@ -265,6 +265,7 @@ def a_report(fulfilment: Fulfilment, phase: str, base: int, **fields: Any) -> Jo
             phase=phase,
             message=more.get("message", ""),
             artefacts=tuple(more.get("artefacts", ())),
+            **{name: more[name] for name in ("percent", "exit_code", "started", "finished") if name in more},
         )
         for task in fulfilment.tasks
     )

@@ -164,6 +164,11 @@ async def test_a_phase_never_goes_back(stage: Stage, api: Api, before: str, afte
         ("Running", {"target": "elsewhere"}),
         ("Running", {"artefacts": ["u" * (MAX_ARTEFACT + 1)]}),
         ("Running", {"artefacts": ["u"] * 1000}),
+        ("Failed", {"exit_code": 2**40}),
+        ("Failed", {"exit_code": 10**30}),
+        ("Running", {"percent": 10**30}),
+        ("Running", {"started": "9999-12-31T23:59:59Z"}),
+        ("Running", {"finished": "x" * 100_000}),
     ],
 )
 async def test_a_malformed_report_is_invalid_and_stores_nothing(
@@ -174,6 +179,8 @@ async def test_a_malformed_report_is_invalid_and_stores_nothing(
     ack = await talk.report(fulfilment, phase, 0, **fields)
     assert ack.code == "Invalid"
     assert await api.inventory(fulfilment) is None
+    # The stream goes on: one report is refused, not its joblet.
+    assert (await talk.report(fulfilment, "Starting", 0)).code == ""
 
 
 async def test_a_long_message_is_cut_and_the_end_is_stored(stage: Stage, api: Api) -> None:

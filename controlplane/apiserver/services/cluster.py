@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -32,6 +33,8 @@ from controlplane.wire import convert, errors
 from controlplane.wire.v1 import cluster_pb2, cluster_pb2_grpc
 
 FORWARD_SECONDS = 5.0
+# Keys that are set aside, and characters of each and of its rule.
+_MOST_POISONED, _MOST_SHOWN = 20, 500
 # A forwarded step-down is not forwarded again, whatever this replica believes.
 _FORWARDED = "x-controlplane-forwarded"
 
@@ -56,7 +59,8 @@ class Cluster:
             orders=snapshot.count("config/orders"),
             targets=snapshot.count("config/targets"),
             keys=self._count.keys,
-            poisoned=len(self._deps.ledgers.poisoned),
+            poisoned=len(self._deps.ledgers.poison),
+            poisoned_keys=self._poisoned(),
             repaired=self._deps.cache.repaired,
             cache_age_seconds=self._deps.cache.age_seconds,
             totals=self._totals(snapshot),
@@ -64,6 +68,11 @@ class Cluster:
         upkeep.describe(self._deps, answer)
         showing_isolated.describe(self._deps, answer)
         return answer
+
+    def _poisoned(self) -> list[Any]:
+        """Some of what is set aside: a person looks at those first."""
+        some = islice(self._deps.ledgers.poison.items(), _MOST_POISONED)
+        return [cluster_pb2.PoisonedKey(key=key[:_MOST_SHOWN], rule=rule[:_MOST_SHOWN]) for key, rule in some]
 
     @answered
     async def EndRestore(self, _request: Any, _context: Context) -> Any:

@@ -407,6 +407,30 @@ class IsolatedKey(_message.Message):
 Global___IsolatedKey: _TypeAlias = IsolatedKey  # noqa: Y015
 
 @_typing.final
+class PoisonedKey(_message.Message):
+    """A key in etcd that is set aside, without the root, and the rule that its value breaks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    rule: _builtins.str
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        rule: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "rule", b"rule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PoisonedKey: _TypeAlias = PoisonedKey  # noqa: Y015
+
+@_typing.final
 class StatusResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -427,6 +451,7 @@ class StatusResponse(_message.Message):
     RESTORING_FIELD_NUMBER: _builtins.int
     ISOLATED_FIELD_NUMBER: _builtins.int
     ISOLATED_KEYS_FIELD_NUMBER: _builtins.int
+    POISONED_KEYS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """of the replica that answers"""
     version: _builtins.str
@@ -436,7 +461,7 @@ class StatusResponse(_message.Message):
     targets: _builtins.int
     keys: _builtins.int
     poisoned: _builtins.int
-    """keys whose value could not be read"""
+    """keys that are set aside: their value cannot be read, or is not sane"""
     repaired: _builtins.int
     """keys that the cache's self-check had to mend"""
     cache_age_seconds: _builtins.float
@@ -461,6 +486,10 @@ class StatusResponse(_message.Message):
     def isolated_keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___IsolatedKey]:
         """some of them, the newest first"""
 
+    @_builtins.property
+    def poisoned_keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___PoisonedKey]:
+        """some of the keys that are set aside"""
+
     def __init__(
         self,
         *,
@@ -481,10 +510,11 @@ class StatusResponse(_message.Message):
         restoring: Global___Restoring | None = ...,
         isolated: _builtins.int = ...,
         isolated_keys: _abc.Iterable[Global___IsolatedKey] | None = ...,
+        poisoned_keys: _abc.Iterable[Global___PoisonedKey] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["etcd", b"etcd", "leader", b"leader", "restoring", b"restoring", "totals", b"totals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_error", b"archive_error", "cache_age_seconds", b"cache_age_seconds", "etcd", b"etcd", "id", b"id", "isolated", b"isolated", "isolated_keys", b"isolated_keys", "keys", b"keys", "leader", b"leader", "orders", b"orders", "poisoned", b"poisoned", "repaired", b"repaired", "replicas", b"replicas", "restoring", b"restoring", "revision", b"revision", "targets", b"targets", "totals", b"totals", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_error", b"archive_error", "cache_age_seconds", b"cache_age_seconds", "etcd", b"etcd", "id", b"id", "isolated", b"isolated", "isolated_keys", b"isolated_keys", "keys", b"keys", "leader", b"leader", "orders", b"orders", "poisoned", b"poisoned", "poisoned_keys", b"poisoned_keys", "repaired", b"repaired", "replicas", b"replicas", "restoring", b"restoring", "revision", b"revision", "targets", b"targets", "totals", b"totals", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
