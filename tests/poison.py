@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -43,7 +44,7 @@ TEXTS: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class Poison:
-    """`name` says where and how; `beside` are sane values that make somebody look at it."""
+    """`name` says where and how."""
 
     name: str
     key: str
@@ -104,10 +105,15 @@ def a_sample(kind: type[msgspec.Struct]) -> dict[str, Any]:
     sample: dict[str, Any] = {}
     if kind.__struct_config__.tag is not None:
         sample["kind"] = kind.__struct_config__.tag
-    hints = typing.get_type_hints(kind, include_extras=True)
-    for field in msgspec.structs.fields(kind):
-        sample[field.encode_name] = _value(hints[field.name], field.encode_name, kind)
+    for name, hint in _hints(kind).items():
+        sample[name] = _value(hint, name, kind)
     return sample
+
+
+@cache
+def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {field.encode_name: hints[field.name] for field in msgspec.structs.fields(kind)}
 
 
 def _value(hint: Any, name: str, kind: type[msgspec.Struct]) -> Any:

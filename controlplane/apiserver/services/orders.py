@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
+import structlog
+
 from controlplane.apiserver import paging
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.changing import Changes
@@ -21,7 +23,7 @@ from controlplane.apiserver.services.requests import order_request
 from controlplane.apiserver.submission import Submissions, Submitted
 from controlplane.apiserver.views import tasks
 from controlplane.apiserver.views.orders import TREE, OrderView, status_in
-from controlplane.apiserver.views.view import sound
+from controlplane.apiserver.views.view import CONVERSION, sound
 from controlplane.apiserver.watching import watch
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model import texts
@@ -29,6 +31,11 @@ from controlplane.model.errors import ControlPlaneError, Invalid, LimitExceeded,
 from controlplane.model.lifecycle import OrderPhase
 from controlplane.model.order import OrderRequest
 from controlplane.wire.v1 import orders_pb2
+
+log = structlog.get_logger(__name__)
+
+# What working out the reasons of one order may raise, where what it or its targets say cannot be counted with.
+UNEXPLAINED = (*CONVERSION, ControlPlaneError, ArithmeticError, LookupError)
 
 
 class Orders(Explaining, ChangingOrders, ReadingLogs):
@@ -104,7 +111,11 @@ class Orders(Explaining, ChangingOrders, ReadingLogs):
             found = sound(self._view, snapshot, key)
             if found is None:
                 return None
-            self._view.explain(found[0], request.min_revision)
+            try:
+                self._view.explain(found[0], request.min_revision)
+            except UNEXPLAINED as error:
+                # Shown without the reasons why its tasks wait: one order keeps nobody from the list.
+                log.error("an order cannot be explained", order=key, error=repr(error))
             return found[0]
 
         return orders_pb2.ListOrdersResponse(**await listed(self._deps.cache, self._view, request, context, show=show))
