@@ -29,7 +29,7 @@ from tests.robustness.conftest import Tell
 from tests.robustness.load import an_order, load
 from tests.robustness.patience import PATIENCE_SECONDS
 from tests.robustness.recovery import Fault
-from tests.robustness.world import World, a_world
+from tests.robustness.world import Plan, World, a_world
 
 KEPT = ("P2", "P7", "P8")
 # Of each field: more of them say nothing new, and each costs every replica a line in its log.
@@ -154,3 +154,25 @@ async def test_well_formed_poison_in_every_tree_leaves_the_rest_alone(tmp_path: 
         await a_command_runs(world)
         await every_list_answers(world)
         assert len(world.witness.terms) == terms, "nobody is deposed for poison"
+
+
+async def test_a_single_replica_works_beside_well_formed_poison_and_starts_beside_it(tmp_path: Path) -> None:
+    """Nobody else is there to lead, so each term that poison ends would be seen."""
+    found = [*the_table(), *everything_insane()]
+    ghosts = len({one.key for one in found if one.key.startswith(keys.ELECTION)})
+    async with a_world(tmp_path, Plan(replicas=1, processes=1, simulated=0, ttl=20)) as world:
+        await strew(world, found)
+        terms = len(world.witness.terms)
+        await a_command_runs(world)
+        await every_list_answers(world)
+        assert len(world.witness.terms) == terms, "poison ends no term"
+        status = await world.client.cluster.status()
+        assert status.poisoned > len(found) // 4
+        assert all(one.key and one.rule for one in status.poisoned_keys)
+        for replica in world.replicas.values():
+            replica.kill()
+            replica.start()
+        await world.ready(beside=ghosts)
+        await a_command_runs(world)
+        await every_list_answers(world)
+        assert len(world.witness.terms) == terms + 1, "one start, one term"
