@@ -9,7 +9,7 @@ from pathlib import Path
 
 from controlplane.client import Client
 from controlplane.client.caller import Patience
-from controlplane.model.errors import IllegalTransition
+from controlplane.model.errors import IllegalTransition, OutcomeUnknown, Unavailable
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import OrderStatus
@@ -55,10 +55,13 @@ async def cancel(client: Client, orders: set[str]) -> None:
     turn = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def one(order: str) -> None:
-        # Some may have succeeded by then.
         async with turn:
-            with suppress(IllegalTransition):
-                await client.orders.cancel(order)
+            while True:
+                # Some may have succeeded by then; a cancel that was not answered is said again.
+                with suppress(OutcomeUnknown, Unavailable):
+                    with suppress(IllegalTransition):
+                        await client.orders.cancel(order)
+                    return
 
     await asyncio.gather(*(one(order) for order in sorted(orders)))
 
