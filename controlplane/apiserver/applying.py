@@ -139,6 +139,9 @@ class Applying:
         """The revision it was written at, 0 when it was not. New orders take their owners' places first."""
         if any(not isinstance(one, Settings) for one, _ in new):
             check_room(self._deps)
+        orders = [one for one, _ in new if isinstance(one, Order)]
+        if orders:
+            await self._submissions.turnstile.enter(orders[0].owner, len(orders))
         with self._submissions.quotas.entrance() as entrance:
             for one, path in new:
                 if isinstance(one, Order):

@@ -28,6 +28,7 @@ from controlplane.apiserver.quotas import Entrance, Quotas
 from controlplane.apiserver.reading import SnapshotCatalogue, gives_time_limits
 from controlplane.apiserver.repeating import insist
 from controlplane.apiserver.space_guard import check_room
+from controlplane.apiserver.turnstile import Turnstile
 from controlplane.cache.reflector import Delta
 from controlplane.model import identity, schedule, times
 from controlplane.model.errors import (
@@ -83,6 +84,7 @@ class Submissions:
         self.identities = IdentityGuard(deps)
         self._keeping = threading.Lock()
         self._referred_revision = 0
+        self.turnstile = Turnstile(deps.ledgers, deps.clock)
         deps.cache.subscribe(self._hear)
 
     def _hear(self, deltas: Sequence[Delta], revision: int) -> None:

@@ -126,8 +126,14 @@ class Flow:
 
     async def _submit(self, count: int, channel: grpc.aio.Channel) -> None:
         request = orders_pb2.SubmitBatchRequest(orders=[order() for _ in range(count)])
-        answer = await orders_pb2_grpc.OrdersStub(channel).SubmitBatch(request)
-        self.counted.taken += sum(not result.HasField("failure") for result in answer.results)
+        try:
+            answer = await orders_pb2_grpc.OrdersStub(channel).SubmitBatch(request)
+        except grpc.aio.AioRpcError as error:
+            # A replica under pressure takes none of them.
+            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+        else:
+            self.counted.taken += sum(not result.HasField("failure") for result in answer.results)
 
     async def _drained(self) -> None:
         """All that was taken has ended, or nothing ends any more."""

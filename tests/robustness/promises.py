@@ -32,18 +32,23 @@ async def kept(world: World, load: Load, *promises: str) -> None:
     """Fails when one of these promises was broken, or when an acknowledged order did not succeed exactly once."""
     await load.finish()
     await final(world, load.acknowledged)
+    await held(world, load.acknowledged, *promises)
+
+
+async def held(world: World, acknowledged: set[str], *promises: str) -> None:
+    """The same of orders that are all final already."""
     caches = await compare_caches(world) if "P8" in (promises or ALL) else []
     await world.witness.caught_up()
     broken = []
     checks = listened(world)
     await reading.settle(world.witness.store, checks.suspicions, SystemClock())
     checks.tell_suspicions()
-    for verdict in (*judge(world, load.acknowledged, checks), *caches):
+    for verdict in (*judge(world, acknowledged, checks), *caches):
         if verdict.promise in (promises or ALL) and not _is_kept(verdict):
             shown = "; ".join(f"{it.key}@{it.revision} {it.why}" for it in verdict.violations[:5])
             broken.append(f"{verdict.promise} ({verdict.checked} checked): {shown} {verdict.why}")
     assert not broken, "\n".join(broken)
-    succeeded_once(world, load.acknowledged)
+    succeeded_once(world, acknowledged)
 
 
 def _is_kept(verdict: Verdict) -> bool:

@@ -48,6 +48,7 @@ class Orders(Explaining, ChangingOrders, ReadingLogs):
     @answered
     async def Submit(self, request: Any, _context: Context) -> Any:
         await fresh(self._deps.cache, 0)
+        await self._submissions.turnstile.enter(request.owner, 1)
         done = await self._submissions.submit(await self._deps.offload.run(lambda: order_request(request)))
         status = status_in(self._deps.cache.snapshot.get("status/orders", done.order.id)) if done.repeated else None
         item = self._view.show(done.order, done.revision, status, resolved=False)
@@ -59,6 +60,8 @@ class Orders(Explaining, ChangingOrders, ReadingLogs):
     @answered
     async def SubmitBatch(self, request: Any, _context: Context) -> Any:
         await fresh(self._deps.cache, 0)
+        if request.orders:
+            await self._submissions.turnstile.enter(request.orders[0].owner, len(request.orders))
         read, refused = await self._deps.offload.run(lambda: _read_all(request.orders))
         results = dict(zip(read, await self._submissions.submit_all(list(read.values())), strict=True))
         answer = orders_pb2.SubmitBatchResponse()

@@ -1,0 +1,119 @@
+"""The turnstile: submits wait here for their turn while the leader is behind.
+
+Owners take turns, so that one who floods the replica makes others wait for a moment, not for the flood. A submit that
+would wait too long is refused with the time after which to come again; nothing of it was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from controlplane.aio.clock import Clock
+from controlplane.apiserver.pressure import LeaderLag, Pressure
+from controlplane.cache.ledgers import Ledgers
+from controlplane.cache.reflector import Delta
+from controlplane.model.errors import LimitExceeded
+
+# The longest that a submit waits for its turn, and when one that was refused should come again.
+PATIENCE_SECONDS = 1.0
+RETRY_AFTER_SECONDS = 2.0
+# So many seconds' worth of orders may pass at once after a quiet moment.
+_BURST_SECONDS = 0.1
+
+
+class _Decided(msgspec.Struct):
+    """What is of interest here of a cycle's record."""
+
+    revision: int = 0
+
+
+class _Waiting(NamedTuple):
+    orders: int
+    turn: asyncio.Future[None]
+
+
+class Turnstile:
+    def __init__(self, ledgers: Ledgers, clock: Clock, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._ledgers = ledgers
+        self._patience_seconds = patience_seconds
+        self._clock = clock
+        self._pressure = Pressure()
+        self._lag = LeaderLag()
+        # Submits that wait, by owner; the owner in front is the next to be served.
+        self._queues: dict[str, deque[_Waiting]] = {}
+        self._allowance = 0.0
+        self._filled = 0.0
+        self._serving: asyncio.Task[None] | None = None
+        self._decoder = msgspec.json.Decoder(_Decided)
+        ledgers.cache.subscribe(self._hear)
+
+    async def enter(self, owner: str, orders: int) -> None:
+        """Returns when it is the turn of so many orders of the owner; LimitExceeded when that takes too long."""
+        if self._queues or self._rate() is not None:
+            await self._wait(owner, orders)
+        self._pressure.count(orders, self._clock.monotonic())
+
+    def _rate(self) -> float | None:
+        return self._pressure.look(self._ledgers.waiting_orders, self._clock.monotonic())
+
+    async def _wait(self, owner: str, orders: int) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(owner, deque()).append(_Waiting(orders, turn))
+        if self._serving is None or self._serving.done():
+            self._serving = asyncio.create_task(self._serve())
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                await turn
+        except TimeoutError:
+            message = "more orders come than the leader can place"
+            again = f"try again in {RETRY_AFTER_SECONDS:.0f} s"
+            raise LimitExceeded(f"{message}; {again}", retry_after_seconds=RETRY_AFTER_SECONDS) from None
+
+    async def _serve(self) -> None:
+        """Lets one submit of each owner after the other pass, as fast as the rate allows."""
+        self._filled = self._clock.monotonic()
+        while self._queues:
+            owner, waiting = next(iter(self._queues.items()))
+            while waiting and waiting[0].turn.done():
+                # Its caller has left.
+                waiting.popleft()
+            if not waiting:
+                del self._queues[owner]
+                continue
+            delay = self._fill()
+            if delay > 0:
+                await self._clock.sleep(delay)
+                continue
+            first = waiting.popleft()
+            first.turn.set_result(None)
+            # A large batch counts for a second at most: it must not shut the others out for long.
+            self._allowance = max(self._allowance - first.orders, -PATIENCE_SECONDS * (self._rate() or 0.0))
+            # Behind everybody else who waits.
+            self._queues[owner] = self._queues.pop(owner)
+
+    def _fill(self) -> float:
+        """How long until the next submit may pass; 0 when one may pass now."""
+        now, rate = self._clock.monotonic(), self._rate()
+        if rate is None:
+            self._allowance = 0.0
+            return 0.0
+        self._allowance = min(rate * _BURST_SECONDS, self._allowance + rate * (now - self._filled))
+        self._filled = now
+        return max(0.0, -self._allowance / rate)
+
+    def _hear(self, deltas: Sequence[Delta], revision: int) -> None:
+        now = self._clock.monotonic()
+        for delta in deltas:
+            if delta.tree == "cycles" and delta.new is not None:
+                try:
+                    decided = self._decoder.decode(delta.new.stored.value)
+                except msgspec.MsgspecError:
+                    continue
+                lag_seconds = self._lag.of(decided.revision, now)
+                self._pressure.decided(lag_seconds, self._ledgers.waiting_orders, now)
+        self._lag.hear(revision, now)

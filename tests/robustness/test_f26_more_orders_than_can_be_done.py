@@ -1,0 +1,56 @@
+"""F26: three times the sustained rate for a minute, then the leader is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.robustness import promises
+from tests.robustness.conftest import Tell
+from tests.robustness.flood import Flood, Pace, a_flood, finished
+from tests.robustness.recovery import Fault
+from tests.robustness.world import Plan, World, a_world
+
+_FIRST_RATE, _CLIMB = 150.0, 1.5
+_WINDOW_SECONDS = 5.0
+_SUSTAINED = 0.9
+_OVERLOAD, _OVERLOAD_SECONDS = 3, 60.0
+# Offered for a moment, and then taken and finished: what shows in a window began before it.
+_LEAD_SECONDS = 1.5
+
+
+async def sustained(world: World, flood: Flood) -> float:
+    """Orders a second that were finished at the highest rate that was offered, taken and finished."""
+    rate, best = _FIRST_RATE, 0.0
+    while True:
+        flood.begin(rate)
+        await asyncio.sleep(_LEAD_SECONDS)
+        pace = Pace(world, flood)
+        await asyncio.sleep(_WINDOW_SECONDS)
+        _, ended = pace.rates()
+        best = max(best, ended)
+        if ended < _SUSTAINED * rate:
+            return best
+        rate *= _CLIMB
+
+
+@pytest.mark.timeout(600)
+async def test_a_leader_that_dies_under_three_times_the_load_is_followed_and_nothing_taken_is_lost(
+    tmp_path: Path, tell: Tell
+) -> None:
+    async with a_world(tmp_path, Plan(simulated=10)) as world, a_flood(world) as flood:
+        rate = await sustained(world, flood)
+        flood.begin(_OVERLOAD * rate)
+        await asyncio.sleep(_LEAD_SECONDS)
+        pace = Pace(world, flood)
+        await asyncio.sleep(_OVERLOAD_SECONDS)
+        rates, ended = pace.rates()
+        fault = Fault(world)
+        world.leader.kill()
+        told = await fault.followed(within=1.0, rates=rates)
+        await flood.finish()
+        tell(f"{told}; sustained {rate:.0f}/s, finished {ended:.0f}/s under load, {flood.refused} refused")
+        await finished(world, flood)
+        await promises.held(world, flood.acknowledged)
