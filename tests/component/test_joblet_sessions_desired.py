@@ -11,6 +11,7 @@ import pytest
 from controlplane.apiserver.joblets.messages import Confirmed
 from controlplane.apiserver.joblets.outbox import Outbox
 from controlplane.model.errors import Unavailable
+from controlplane.model.fulfilment import TaskSpec
 from controlplane.store import codec, keys
 from controlplane.wire import payload
 from controlplane.wire.v1 import joblets_pb2
@@ -114,7 +115,8 @@ async def test_what_waits_for_a_slow_joblet_is_bounded_by_what_it_has_to_run(sta
 
 
 async def test_a_big_list_travels_in_messages_of_a_bounded_size(stage: Stage, api: Api) -> None:
-    wanted = [await api.desire(reason="r" * 300_000) for _ in range(8)]
+    jobs = {"render": TaskSpec(environment={"SCENE": "r" * 300_000})}
+    wanted = [await api.desire(jobs=jobs) for _ in range(8)]
     outbox = Outbox(TARGET, api.cache)
     outbox.answer(Confirmed(7))
     sizes: list[int] = []

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane.apiserver.joblets.report import MAX_ARTEFACT, MAX_MESSAGE
+from controlplane.model import texts
 from controlplane.model.errors import Invalid
 from controlplane.store import codec, keys
 from controlplane.wire.v1.joblets_pb2 import JobletMessage, Report
@@ -189,7 +190,7 @@ async def test_a_long_message_is_cut_and_the_end_is_stored(stage: Stage, api: Ap
     assert (await talk.report(fulfilment, "Failed", 0, message="m" * 100_000)).code == ""
     found = await api.inventory(fulfilment)
     assert found is not None
-    assert (found[1].phase, found[1].tasks[0].message) == ("Failed", "m" * MAX_MESSAGE)
+    assert (found[1].phase, found[1].tasks[0].message) == ("Failed", "m" * (MAX_MESSAGE - 1) + texts.MARK)
 
 
 async def test_reports_go_on_after_one_of_a_value_that_cannot_be_read(stage: Stage, api: Api) -> None:
