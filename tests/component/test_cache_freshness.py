@@ -109,8 +109,8 @@ async def test_a_cache_leaves_a_member_that_lost_its_peers(peers: Peers) -> None
     writer = Store(EtcdOptions(tuple(peers.etcd.endpoint.split(","))), SystemClock())
     async with following(f"{member.endpoint},{peers.etcd.endpoint}", Replica) as replica:
         await peers.isolate(member)
-        written = await writer.commit_group([put_own(1)])
-        await replica.cache.reached(written[0].revision, PATIENCE_SECONDS)
+        written = (await writer.commit_group([put_own(1)]))[0].revision
+        await until(lambda: replica.cache.revision >= written)
         await until(lambda: replica.cache.age_seconds < STALE_SECONDS)
     await writer.close()
 
