@@ -13,6 +13,7 @@ import asyncio
 import errno
 import os
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,7 @@ AGAIN_SECONDS = 1.0
 MOST_BYTES = 16 << 20
 MOST_BYTES_IN_ALL = 1 << 30
 KEPT_SECONDS = 86_400.0
+_LATELY_BYTES = 1 << 20
 log = structlog.get_logger()
 
 
@@ -44,6 +46,14 @@ class Subject(msgspec.Struct, frozen=True):
     @property
     def ref(self) -> TaskRef:
         return TaskRef(job=self.job, index=self.index, attempt=self.attempt)
+
+
+class _Started(msgspec.Struct, frozen=True):
+    event: str
+    order: str
+    job: str
+    index: int
+    attempt: int
 
 
 def subject_of(fulfilment: Fulfilment, task: TaskRef) -> Subject:
@@ -79,6 +89,19 @@ class Records:
         """Of what has happened already: the line is written now, or again and again until it is. Needs the loop."""
         self._late.append(self._line(event, subject, pid, exit_code))
         self._write_late()
+
+    def last_started(self) -> Iterator[tuple[str, TaskRef]]:
+        """(order, task) of what was started lately, as far as the end of the file tells."""
+        with self._path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LATELY_BYTES))
+            lines = file.read(_LATELY_BYTES).splitlines()
+        for line in lines:
+            try:
+                started = msgspec.json.decode(line, type=_Started)
+            except msgspec.DecodeError:
+                continue
+            if started.event == "started":
+                yield started.order, TaskRef(job=started.job, index=started.index, attempt=started.attempt)
 
     def trim(self) -> None:
         """Puts a large file aside, and removes those that nobody needs any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 from collections.abc import AsyncIterator
@@ -62,6 +63,24 @@ async def test_what_never_began_is_found_at_once(home: Folder) -> None:
     driver.adopt()
     (task,) = driver.seen(begun.id).values()
     assert (task.phase, task.reason) == ("Failed", "Lost")
+    driver.close()
+
+
+async def test_an_attempt_whose_command_took_its_folder_away_is_not_started_again(home: Folder) -> None:
+    """Its start is on record; nothing else is left of it."""
+    begun = a_fulfilment(1, "touch", str(home.path / "ran"))
+    records = Records(home.path, boot="boot-1", clock=SystemClock())
+    records.append("started", subject_of(begun, begun.tasks[0]), pid=1)
+    records.close()
+    driver = a_driver(home)
+    driver.adopt()
+    driver.start(begun, begun.tasks[0])
+    async with asyncio.timeout(20):
+        while next(iter(driver.seen(begun.id).values())).phase != "Failed":
+            await asyncio.sleep(0.01)
+    (task,) = driver.seen(begun.id).values()
+    assert task.reason == "Lost"
+    assert not (home.path / "ran").exists()
     driver.close()
 
 

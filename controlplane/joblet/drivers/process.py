@@ -69,6 +69,9 @@ class ProcessDriver:
         self._graves = Graveyard(clock)
         # Names of folders of ended attempts that were found at the start and not read since.
         self._tombstones: set[str] = set()
+        # Names of folders of attempts that an earlier life started, and that their own commands took away.
+        self._vanished: set[str] = set()
+        self._records = records
         self._burials = Burials(records, home.boot, clock=clock, told=self.tell)
         self._progress = ProgressReader(self._all, self._advance, self._look)
         self._runs = home.path / "runs"
@@ -112,7 +115,10 @@ class ProcessDriver:
         give_up_at = self._clock.monotonic() + patience_seconds(task.attempt)
         attempt = Attempt(self._run_of(fulfilment.order, task), subject, observed_task(task, "Starting"), give_up_at)
         self._attempts.setdefault(fulfilment.id, {})[task] = attempt
-        self._starter.begin(attempt, fulfilment)
+        if attempt.run.path.name in self._vanished:
+            self._burials.bury(attempt)
+        else:
+            self._starter.begin(attempt, fulfilment)
         self._progress.watch()
 
     def stop(self, fulfilment: str, task: TaskRef, reason: str) -> None:
@@ -153,7 +159,9 @@ class ProcessDriver:
             self._spawner.open()
         except OSError as error:
             log.warning("no shim can be started", error=str(error))
-        for name in sorted(os.listdir(self._runs)):
+        names = sorted(os.listdir(self._runs))
+        self._vanished = {folder_name(*started) for started in self._records.last_started()}.difference(names)
+        for name in names:
             run = RunDir(self._runs / name)
             if task_files.holds(run.path, "end.json"):
                 self._graves.add(run.path)
