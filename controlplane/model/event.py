@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controlplane.model import texts
-from controlplane.model.bounds import Count, Line, Revision, Text, Time
+from controlplane.model.bounds import MAX_LINE, Count, Line, Revision, Text, Time
 from controlplane.model.object import Object
 
 NORMAL, WARNING = "Normal", "Warning"
@@ -165,7 +165,7 @@ class Folding:
             type=happening.type,
             reason=happening.reason,
             message=texts.cut(happening.message, MOST_TEXT),
-            by=happening.by or self._by,
+            by=texts.cut(happening.by or self._by, MAX_LINE),
             first=now,
             last=now,
             at_revision=happening.revision,
