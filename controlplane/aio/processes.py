@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GRACE_SECONDS = 5.0
+_LOOK_SECONDS = 0.001
 _SET_DUMPABLE = 4  # PR_SET_DUMPABLE of prctl(2)
 
 
@@ -99,6 +100,13 @@ def arguments_of(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
     except OSError:
         return []
+
+
+def wait_shown(pid: int, seconds: float) -> None:
+    """Returns when the process shows its command line, which it does a moment after it was started, or is gone."""
+    give_up = time.monotonic() + seconds
+    while not arguments_of(pid) and _ticks(pid) is not None and time.monotonic() < give_up:
+        time.sleep(_LOOK_SECONDS)
 
 
 def is_own(pid: int) -> bool:

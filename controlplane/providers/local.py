@@ -27,6 +27,8 @@ from controlplane.model.scalepolicy import Made
 _JOBLET = (sys.executable, "-P", "-m", "controlplane.cli.controlplane", "joblet")
 _FILE = "provider.json"
 # Commands on the host of the replicas must not take the processor from them.
+# How long a joblet that was started may take to show its command line.
+_SHOWN_SECONDS = 1.0
 NICE = "10"
 
 
@@ -83,7 +85,7 @@ class LocalProvider:
                 raise StaleAttempt(f"{made.target} was changed by a later request than {made.request}")
             process = running(home, record)
             command = command_of(made, home, self._endpoints)
-            # One that was started a moment ago may show no command line yet; the next request looks again.
+            # One that another replica started a moment ago may show no command line yet; the next request looks again.
             if process is not None and tuple(processes.arguments_of(process.pid)) not in ((), command):
                 processes.stop([process])
                 process = None
@@ -119,6 +121,7 @@ class LocalProvider:
             setsid=True,
         )
         self._children.append(child)
+        processes.wait_shown(child, _SHOWN_SECONDS)
         return processes.of(child)
 
     def _reap(self) -> None:
