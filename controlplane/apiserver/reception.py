@@ -138,7 +138,7 @@ class _Request:
         try:
             return self._parse(raw)
         except DecodeError:
-            raise counting.malformed() from None
+            raise counting.malformed(self._descriptor) from None
 
     def _measure(self, raw: bytes) -> None:
         if len(raw) > self._most_bytes:

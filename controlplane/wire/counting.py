@@ -64,8 +64,8 @@ class ElementCounter:
         budget = _Budget(most_fields)
         try:
             self._walk(raw, 0, len(raw), descriptor, {}, budget)
-        except IndexError:
-            raise malformed() from None
+        except (IndexError, _Malformed):
+            raise malformed(descriptor) from None
         return most_fields - budget.fields
 
     def _rules_of(self, descriptor: Descriptor) -> dict[int, _Rule]:
@@ -94,7 +94,7 @@ class ElementCounter:
             else:
                 at = _after(raw, at, kind)
             if at > end or tag > _MOST_TAG or budget.fields < 0:
-                raise malformed() if budget.fields >= 0 else LimitExceeded("a request must not hold so many fields")
+                raise _Malformed if budget.fields >= 0 else LimitExceeded("a request must not hold so many fields")
             rule = rules.get(tag >> 3)
             if rule is None:
                 budget.unknown -= 1
@@ -129,6 +129,10 @@ class ElementCounter:
             raise _below(rule.name if position is None else f"{rule.name}[{position}]", error) from None
 
 
+class _Malformed(Exception):
+    """The bytes are no message of any kind."""
+
+
 _TEXTS: Final = (_Field.TYPE_STRING, _Field.TYPE_BYTES)
 
 
@@ -143,7 +147,7 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
         shift += 7
         at += 1
         if shift > 63:
-            raise malformed()
+            raise _Malformed
     return value | raw[at] << shift, at + 1
 
 
@@ -155,7 +159,7 @@ def _after(raw: bytes, at: int, kind: int) -> int:
         return at + 8
     if kind == _FIXED32:
         return at + 4
-    raise malformed()
+    raise _Malformed
 
 
 def _packed(raw: bytes, start: int, end: int, width: int | None) -> int:
@@ -168,5 +172,5 @@ def _below(parent: str, error: LimitExceeded) -> LimitExceeded:
     return LimitExceeded(f"{field}{str(error)[len(error.field) :]}", field=field)
 
 
-def malformed() -> Invalid:
-    return Invalid("request", "cannot be read: its bytes are no message of this kind")
+def malformed(descriptor: Descriptor) -> Invalid:
+    return Invalid("request", f"cannot be read: its bytes are no {descriptor.name}")
