@@ -35,18 +35,28 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     parts: tuple[str, ...]
     stored: Value
     _object: msgspec.Struct | None = None
+    # Why the value is poison, once somebody found out: whoever looks again and again must not decode it each time.
+    _fault: str = ""
 
     def read(self, kind: type[S]) -> S:
-        return places.read(self.stored, kind, self.tree, self.parts)
+        if self._fault:
+            raise Broken(self._fault)
+        try:
+            return places.read(self.stored, kind, self.tree, self.parts)
+        except Broken as error:
+            self._fault = str(error)
+            raise
 
     def object(self, kind: type[S]) -> S:
         if self._object is None:
-            self._object = places.read(self.stored, kind, self.tree, self.parts)
+            self._object = self.read(kind)
         assert isinstance(self._object, kind)
         return self._object
 
     def sound(self, kind: type[S]) -> S | None:
         """Like `object`, but None for poison, which readers of many entries step over."""
+        if self._fault:
+            return None
         try:
             return self.object(kind)
         except Broken:

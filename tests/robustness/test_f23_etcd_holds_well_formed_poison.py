@@ -56,7 +56,7 @@ def the_table() -> Iterator[Poison]:
         {"not_before": "0001-01-01T00:00:00.000Z", "schedule": {"cron": "* * * * *"}},
         {"resolved_digest": "another's"},
     ):
-        order = {**a_sample(Order), **changes}
+        order = {**a_sample(Order), "template": "", "scheduled": None, **changes}
         yield Poison("order", keys.order(order["id"]), msgspec.json.encode(order))
     nested = "[1]" + ".all(x, [1]" * 25 + ".all(x, true)" + ")" * 25
     for name, rule in (("nested", {"when": nested, "then": {"forbid": True}}), ("limit", {"then": {"limit": -1}})):
@@ -116,9 +116,8 @@ async def every_list_answers(world: World) -> None:
 
 async def a_command_runs(world: World) -> None:
     """As `cpctl run -- true` does."""
-    identity = (
-        await world.client.orders.submit(an_order(world.client.mint.make(), command=("true",), real=True))
-    ).item.id
+    identity = world.client.mint.make()
+    await world.client.orders.submit(an_order(identity, command=("true",), real=True))
     async with asyncio.timeout(PATIENCE_SECONDS):
         while (await world.client.orders.get(identity)).status.phase != "Succeeded":
             await asyncio.sleep(0.1)
@@ -144,11 +143,14 @@ async def test_well_formed_poison_in_every_tree_leaves_the_rest_alone(tmp_path: 
         await a_command_runs(world)
         await every_list_answers(world)
         assert (await world.client.cluster.status()).poisoned > len(found) // 4, "a person can see that there is poison"
-        await promises.kept(world, running, *KEPT)
+        await promises.kept(world, running, *KEPT, strewn={one.key for one in found})
         for replica in world.replicas.values():
             replica.kill()
+        dead = await world.witness.caught_up()
         for replica in world.replicas.values():
             replica.start()
+        # The keys of their former lives stand until their leases have run out.
+        await world.witness.until(lambda: world.witness.epoch > dead, "one of the new lives leads")
         await world.ready(beside=ghosts)
         terms = len(world.witness.terms)
         await a_command_runs(world)

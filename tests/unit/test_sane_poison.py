@@ -20,6 +20,7 @@ from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.observer import Observer
 from controlplane.cache.processed import ProcessedCounter
 from controlplane.cache.settings import settings_of
+from controlplane.cache.snapshot import Entry
 from controlplane.engine.decide import decide
 from controlplane.engine.explaining import survey
 from controlplane.model.errors import Broken
@@ -190,3 +191,18 @@ def test_poison_is_read_back_from_a_key_by_its_own_place_only() -> None:
     value = Value(keys.config("jobs", "a"), b'{"kind":"Job","name":"b"}', 1, 1, 0)
     with pytest.raises(Broken, match="belongs under config/jobs/b"):
         places.read(value, Job)
+
+
+def test_poison_is_decoded_once_however_often_somebody_looks() -> None:
+    """Controllers look at every intent on every change: poison must not cost them more than what is sane."""
+    value = Value(keys.made("x"), b'{"kind":"Made","target":"..","id":"' + b"x" * 100_000 + b'"}', 1, 1, 0)
+    entry = Entry("status/made", ("x",), value)
+    kind = places.PLACES["status/made"].kind
+    assert entry.sound(kind) is None
+    with pytest.raises(Broken) as first:
+        entry.read(kind)
+    # What it was decoded from is gone, and the answer stays.
+    entry.stored = Value(keys.made("x"), b"", 1, 1, 0)
+    with pytest.raises(Broken) as again:
+        entry.object(kind)
+    assert str(again.value) == str(first.value)
