@@ -166,12 +166,12 @@ async def limit(flow: Flow) -> Window:
     rate = _FIRST_RATE
     while rate < _MOST_RATE and (await flow.window(rate, _CLIMB_SECONDS)).sustained:
         rate *= _CLIMB
+    rate /= _CLIMB
     for _ in range(_CONFIRMS):
-        rate *= _BACK
         seen = await flow.window(rate, _CONFIRM_SECONDS)
         if seen.sustained:
-            return seen
-        rate = min(rate, seen.finished)
+            break
+        rate *= _BACK
     return seen
 
 
