@@ -48,6 +48,7 @@ from controlplane.providers.local import LocalProvider
 from controlplane.providers.webhook import WebhookProvider
 from controlplane.quarantine import Quarantine
 from controlplane.scheduler.cycle import Scheduler
+from controlplane.scheduler.survey import Survey
 from controlplane.sealing import read_keys
 from controlplane.settings import ReplicaSettings, address, size
 from controlplane.store import keys
@@ -159,6 +160,7 @@ class Replica:
         self._quarantine = Quarantine(clock, lambda happening: self._events.record(happening))
         self._cache = Cache(self._store, clock, check_seconds=settings.cache_check, quarantine=self._quarantine)
         self._ledgers = Ledgers(self._cache)
+        self._survey = Survey(self._ledgers, clock)
         self._keeping = Keeping.on(
             self._ledgers, grant=self._store.grant, make_identity=self._mint.make, replica=settings.id
         )
@@ -184,6 +186,7 @@ class Replica:
                 self._cache.run(),
                 supervise("replica", "Cluster", "lease renewals", self._renewals.run),
                 supervise("replica", "Cluster", "events", self._events.run),
+                supervise("replica", "Cluster", "survey", self._survey.follow),
             )
             following = [tasks.create_task(work) for work in running]
             await self._cache.filled()
@@ -238,13 +241,7 @@ class Replica:
             version=controlplane.__version__,
             keys=self._keyring.ids,
         )
-        return Election(
-            self._store,
-            ElectionView(self._cache),
-            election_settings(settings),
-            candidate,
-            self._clock,
-        )
+        return Election(self._store, ElectionView(self._cache), election_settings(settings), candidate, self._clock)
 
     async def _host(self, incarnation: str, endpoint: str) -> None:
         """Its joblets speak to this replica alone: cut off from etcd it cannot serve them, and another hosts them."""
@@ -305,6 +302,7 @@ class Replica:
             make_identity=self._mint.make,
             failpoints=self._failpoints,
             quarantine=quarantine,
+            survey=self._survey,
         )
         upkeep = controllers.Upkeep(self._store, self._space, self._archive)
         try:

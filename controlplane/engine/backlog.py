@@ -27,16 +27,23 @@ Place = tuple[int, str, Signature, str]
 Member = tuple[Rank, str]
 _MOST_SIGNATURES = 50_000
 _MANY = 1000
+# Moments are written in milliseconds.
+_LEAST = timedelta(milliseconds=1)
 
 
 @dataclass(slots=True)
 class _Line:
-    """One queue: its members in order of rank, and how many tasks each holds; of a gang also their signatures."""
+    """One queue: its members in order of rank, and how many tasks each holds; of a gang also their signatures.
+
+    Members leave at the front, most of the time: the first `gone` of the list have left, and are cut off when they are
+    half of it, since each cut moves all that stay.
+    """
 
     members: list[Member] = field(default_factory=list)
     counts: dict[Member, int] = field(default_factory=dict)
     parts: dict[Member, Signature] = field(default_factory=dict)
     tasks: int = 0
+    gone: int = 0
 
     def set(self, member: Member, count: int) -> None:
         before = self.counts.get(member, 0)
@@ -46,16 +53,30 @@ class _Line:
                 # What comes last is the last in line, most of the time.
                 self.members.append(member)
             else:
-                insort(self.members, member)
+                insort(self.members, member, self.gone)
         elif before and not count:
-            del self.members[bisect_left(self.members, member)]
+            self._remove(member)
         if count:
             self.counts[member] = count
         else:
             self.counts.pop(member, None)
 
+    def _remove(self, member: Member) -> None:
+        at = bisect_left(self.members, member, self.gone)
+        if at > self.gone:
+            del self.members[at]
+            return
+        self.gone += 1
+        if 2 * self.gone >= len(self.members):
+            del self.members[: self.gone]
+            self.gone = 0
+
+    def waiting(self) -> Iterator[Member]:
+        """The members in order of rank."""
+        return (self.members[at] for at in range(self.gone, len(self.members)))
+
     def groups(self) -> Iterator[Group]:
-        return (Group(rank, job, self.counts[(rank, job)]) for rank, job in self.members)
+        return (Group(rank, job, self.counts[(rank, job)]) for rank, job in self.waiting())
 
 
 class Backlog:
@@ -63,11 +84,14 @@ class Backlog:
         """Orders that the ward holds do not wait here, and what raises for an order is reported there."""
         self._ledgers = ledgers
         self._ward: Ward = ward or Bystander()
+        # Orders that would wait here, had they not raised or been held by the ward.
+        self._left_out: set[str] = set()
         self._lines: dict[Place, _Line] = {}
         self._places: dict[str, dict[Member, Place]] = {}
         self._signatures: dict[tuple[object, ...], Signature] = {}
         self._book = Book.of(())
-        self._minute = ""
+        # The moment of the last update.
+        self._moment = ""
         # When each order is looked at again by time alone; and those times in a heap, with what no longer counts.
         self._due: dict[str, str] = {}
         self._moments: list[tuple[str, str]] = []
@@ -83,30 +107,43 @@ class Backlog:
     def preempting(self) -> bool:
         return bool(self._preempting)
 
+    def report_to(self, ward: Ward) -> frozenset[str]:
+        """From now on that ward counts; the orders that were left out for another one, which are to be looked at."""
+        self._ward = ward
+        return frozenset(self._left_out)
+
+    def turn_to(self, now: datetime, book: Book) -> frozenset[str]:
+        """From now on these rules and that moment count; the orders that are to be looked at again for that.
+
+        These are all orders when the rules changed or read the time, or when the clock was set back.
+        """
+        moment = times.show(now)
+        minute = book.reads_now and moment[:16] != self._moment[:16]
+        everything = book is not self._book or minute or moment < self._moment
+        self._book, self._moment = book, moment
+        return frozenset((*self._places, *self._ledgers.orders)) if everything else frozenset()
+
     def update(self, orders: Iterable[str], now: datetime, book: Book) -> bool:
         """Looks at these orders again, and at those whose time has come; True when what waits may have changed."""
-        moment = times.show(now)
-        again = {*orders, *self._come(moment)}
-        if book is not self._book or (book.reads_now and moment[:16] != self._minute):
-            again.update(self._places)
-            again.update(self._ledgers.orders)
-        self._book, self._minute = book, moment[:16]
+        again = {*orders, *self.turn_to(now, book), *self._come(self._moment)}
         changed = False
         # Sorted, so that a large backlog is entered from end to end and not all over the place.
         for identity in sorted(again) if len(again) > 1 else again:
             try:
-                changed = self._look_again(identity, now, moment) or changed
+                changed = self._look_again(identity, now, self._moment) or changed
             except Exception as error:  # noqa: BLE001 - supervision: the other orders wait on
                 changed = True
-                self._forget(identity)
+                self.leave_out((identity,))
                 self._ward.failed("Order", identity, error)
         return changed
 
     def _look_again(self, identity: str, now: datetime, moment: str) -> bool:
+        self._left_out.discard(identity)
         ledger = self._ledgers.orders.get(identity)
         wants = ledger if ledger is not None and ledger.wants_room() else None
         if wants is not None and self._ward.holds("Order", identity):
             wants = None
+            self._left_out.add(identity)
         if wants is None and identity not in self._places:
             return False
         self._forget(identity)
@@ -120,6 +157,7 @@ class Backlog:
         """Lets these orders wait here no longer, until they are looked at again."""
         for identity in orders:
             self._forget(identity)
+            self._left_out.add(identity)
 
     def suppose(self, ledger: OrderLedger, now: datetime) -> None:
         """Lets an order wait that nobody submitted."""
@@ -143,7 +181,7 @@ class Backlog:
                 signature=signature,
                 groups=line.groups(),
                 tasks=line.tasks,
-                parts=tuple(line.parts[member] for member in line.members) if gang else (),
+                parts=tuple(line.parts[member] for member in line.waiting()) if gang else (),
             )
             for (priority, owner, signature, gang), line in self._lines.items()
             if line.tasks
@@ -180,9 +218,8 @@ class Backlog:
     def _enter(self, ledger: OrderLedger, now: datetime, moment: str) -> None:
         identity = ledger.order.id
         places = self._places[identity] = {}
-        following = ledger.next_time(moment)
+        following = next_time(ledger, moment)
         if following is not None:
-            times.parse(following, "time of the order")
             self._look_again_at(following, identity)
         else:
             self._due.pop(identity, None)
@@ -238,6 +275,27 @@ def groups_of(ledger: OrderLedger, moment: str) -> Iterator[tuple[int, ResolvedJ
             yield position, resolved, STRAIGHT, ready
     for position, (resolved, detour, count) in enumerate(apart, len(ledger.resolved.jobs)):
         yield position, resolved, detour, count
+
+
+def next_time(ledger: OrderLedger, moment: str) -> str | None:
+    """The next moment at which time alone changes what may be placed of the order: a time to begin at, the end of a
+    back-off, or a deadline that can no longer be made."""
+    following = ledger.next_time(moment)
+    if ledger.order.deadline is not None:
+        latest = (deadline.latest_start(ledger.order, resolved.job) for resolved in ledger.resolved.jobs)
+        late = (_just_after(start) for start in latest if start is not None and start >= moment)
+        following = min((one for one in (following, *late) if one is not None), default=None)
+    if following is not None:
+        times.parse(following, "time of the order")
+    return following
+
+
+def _just_after(moment: str) -> str | None:
+    """The next moment that can be written; None at the end of the calendar."""
+    try:
+        return times.show(times.parse(moment, "moment") + _LEAST)
+    except OverflowError:
+        return None
 
 
 def _rank(ledger: OrderLedger, position: int) -> Rank:

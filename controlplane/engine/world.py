@@ -93,6 +93,10 @@ class Lookout:
         self._floor = Floor(())
         self._book: tuple[tuple[tuple[str, int], ...], Book] = ((), Book.of(()))
 
+    def report_to(self, ward: Ward) -> None:
+        """From now on that ward counts."""
+        self._ward = ward
+
     def look(self, now: datetime, *, apart: Iterable[str] = (), preempting: bool = False) -> World:
         """`apart` are the waiting orders that keep their tasks on different targets."""
         snapshot = self._ledgers.cache.snapshot

@@ -28,7 +28,7 @@ from controlplane.engine.decide import Decision
 from controlplane.engine.guarding import decide_guarded
 from controlplane.engine.rules.book import Book
 from controlplane.engine.words import QUEUED
-from controlplane.engine.world import Lookout, World
+from controlplane.engine.world import World
 from controlplane.model import times
 from controlplane.model.errors import Invalid, OutcomeUnknown, Unavailable
 from controlplane.model.isolation import Casualties
@@ -36,6 +36,7 @@ from controlplane.model.leadership import Cycle
 from controlplane.quarantine import Quarantine, ends_term
 from controlplane.scheduler.binder import Binder, Stamp
 from controlplane.scheduler.moments import Moments
+from controlplane.scheduler.survey import Survey
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.transaction import Item, Outcome, put
@@ -70,7 +71,9 @@ class Scheduler:
         make_identity: Callable[[], str],
         failpoints: Failpoints,
         quarantine: Quarantine | None = None,
+        survey: Survey | None = None,
     ) -> None:
+        """`survey`: that of the replica, which knows what waits; without it all is looked at first."""
         self._quarantine = quarantine or Quarantine(clock)
         self._ward = self._quarantine.ward(PART)
         self._ledgers = ledgers
@@ -78,23 +81,25 @@ class Scheduler:
         self._writer = writer
         self._clock = clock
         self._failpoints = failpoints
-        self._lookout = Lookout(ledgers, self._ward)
-        self._backlog = Backlog(ledgers, self._ward)
+        self._survey = survey or Survey(ledgers, clock)
         self._moments = Moments(self._ward, self._wake_soon)
         self._book: Book | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._binder = Binder(ledgers, make_identity, self._ward)
-        self._touched: set[str] = set()
         self._wake = asyncio.Event()
         # Set when the first cycle is over: what else a leader has to do may wait for that.
         self.begun = asyncio.Event()
 
+    @property
+    def _backlog(self) -> Backlog:
+        return self._survey.backlog
+
     async def run(self) -> None:
         """Runs cycles until cancelled; Deposed ends the term."""
         unsubscribe = self._ledgers.subscribe(self._hear)
+        self._survey.begin(self._ward)
         try:
-            self._touched.update(self._ledgers.orders)
             n, first = last_cycle(self._ledgers), True
             self._wake.set()
             while True:
@@ -105,12 +110,12 @@ class Scheduler:
                 self.begun.set()
         finally:
             unsubscribe()
+            self._survey.end()
             self._set_alarm(None)
             self._set_retry(None)
             self._moments.close()
 
     def _hear(self, touched: Touched) -> None:
-        self._touched |= touched.orders
         if touched.orders or touched.targets or touched.config & _MAKES_ROOM:
             self._wake.set()
 
@@ -131,8 +136,7 @@ class Scheduler:
                 seconds = _RETRY_SECONDS
             else:
                 seconds = self._quarantine.failed(PART, "Cluster", "cycle", error)
-            self._lookout, self._backlog = Lookout(self._ledgers, self._ward), Backlog(self._ledgers, self._ward)
-            self._touched.update(self._ledgers.orders)
+            self._survey.renew()
             await self._clock.sleep(seconds)
             self._wake.set()
             return False
@@ -146,6 +150,8 @@ class Scheduler:
 
     async def _cycle(self, n: int, *, first: bool) -> bool:
         """One cycle; whether it was written."""
+        self._hurry()
+        await self._survey.catch_up(self._clock.wall(), self._rules())
         started = self._clock.monotonic()
         # As it is written down, so that a replay sees the same.
         now = times.parse(times.show(self._clock.wall()), "now")
@@ -153,7 +159,7 @@ class Scheduler:
         if not self._backlog.waits() and not first:
             self._wake_at(self._backlog.next_time(), now)
             return False
-        seen = self._lookout.look(now, apart=self._backlog.apart, preempting=self._backlog.preempting)
+        seen = self._survey.lookout.look(now, apart=self._backlog.apart, preempting=self._backlog.preempting)
         self._backlog.leave_out(self._isolated("Order", started))
         world, decision = await self._decide(seen)
         self._wake_at(self._moments.next(world, self._backlog), now)
@@ -182,14 +188,18 @@ class Scheduler:
         return True
 
     def _to_look_at(self) -> set[str]:
-        """The orders that changed, and the isolated ones whose time has come. A change lets an isolated one be tried
-        earlier, but not at once."""
-        touched, self._touched = self._touched, set()
+        """The orders that changed, and the isolated ones whose time has come."""
+        self._hurry()
+        touched = self._survey.take()
         if self._quarantine.total:
-            for order in touched:
-                self._quarantine.hurry(PART, "Order", order)
             touched.update(self._quarantine.due(PART, "Order"))
         return touched
+
+    def _hurry(self) -> None:
+        """A change lets an isolated order be tried earlier, but not at once."""
+        if self._quarantine.total:
+            for order in self._survey.changed():
+                self._quarantine.hurry(PART, "Order", order)
 
     def _isolated(self, kind: str, started: float) -> list[str]:
         """Those that the cycle that started then leaves out."""
@@ -197,7 +207,7 @@ class Scheduler:
 
     def _rules(self) -> Book:
         """The rules as they are now; those that are broken count as not matching, and are told of once."""
-        book = self._lookout.book(self._cache.snapshot)
+        book = self._survey.lookout.book(self._cache.snapshot)
         if book is not self._book:
             before: Mapping[str, str] = self._book.broken if self._book is not None else {}
             self._book = book
@@ -217,7 +227,12 @@ class Scheduler:
             except Exception as failure:  # noqa: BLE001 - supervision: found out beside the loop
                 log.warning("a decision failed, looking for its cause", error=str(failure))
         casualties = Casualties()
-        decided = await DECISIONS.run(decide_guarded, world, self._backlog.queues, casualties)
+        try:
+            decided = await DECISIONS.run(decide_guarded, world, self._backlog.queues, casualties)
+        except asyncio.CancelledError:
+            # The thread goes on reading the backlog, which nobody may change meanwhile.
+            self._survey.renew()
+            raise
         for position, ((kind, name), error) in enumerate(casualties.errors.items()):
             self._ward.failed(kind, name, error)
             if position % _MANY == _MANY - 1:
@@ -290,7 +305,7 @@ class Scheduler:
             if isinstance(failure, OutcomeUnknown | Unavailable):
                 # The picture now contains whatever happened; decide again on it.
                 log.warning("a cycle was not committed whole", error=str(failure))
-                self._touched.update(self._ledgers.orders)
+                self._survey.look_at_all()
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._wake.set)
             elif isinstance(failure, BaseException):
                 self._not_written(item, failure)
@@ -316,7 +331,7 @@ class Scheduler:
             # Whose fault it is shows when each of them travels alone.
             log.warning("placements were not written, each is tried alone", error=str(failure))
             self._binder.refused(item)
-            self._touched.update(item.about)
+            self._survey.look_at(item.about)
             self._wake.set()
             return
         for order in item.about:
