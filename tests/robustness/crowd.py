@@ -1,4 +1,4 @@
-"""A crowd of clients that behave as people do: they submit, repeat, cancel, pause and resume, through any replica.
+"""A crowd of clients that behave as people do: they submit, repeat, cancel, pause, resume, move, through any replica.
 
 What each order is and what becomes of it is a pure function of the seed and the order's number. Whoever is not answered
 asks again, through another replica, until there is an answer. Half of the orders need a unique resource.
@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from controlplane.client import Client
@@ -25,15 +25,24 @@ _PATIENCE = Patience(attempt_seconds=1.0, total_seconds=3.0)
 _AGAIN_SECONDS = 0.1
 _LATE_SECONDS = 0.2
 _MOST_OPEN = 80
+_REAL = ("local-1", "far")
+_SIMULATED = ("sim-0", "sim-1")
+# An order's only job, which has no name of its own.
+_JOB = "job-1"
 
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What its client does to an order, so many seconds after its submit was answered; sent, when `hasty`."""
+    """What its client does to an order, so many seconds after its submit was answered; sent, when `hasty`.
+
+    `index` is the task that is moved or cancelled alone; `to` the target that it is moved to, empty for any other.
+    """
 
     after: float
     deed: str
     hasty: bool = False
+    index: int = 0
+    to: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +65,15 @@ class Errand:
         return order
 
 
-def errand(seed: int, number: int) -> Errand:
+def errand(seed: int, number: int, *, wishes: bool = True) -> Errand:
+    """Without `wishes` nobody wishes anything of single tasks, as it was once."""
     chance = random.Random(f"errand-{seed}-{number}")
     unique = chance.choice(LICENCES) if number % 2 else ""
     real = bool(unique) or chance.random() < 0.2
     commands = (("true",), ("sleep", "0.1"), ("sleep", "0.3"), ("sh", "-c", "sleep 0.1; exit 3"))
     weights = (5, 4, 2, 1)
     long = real and not unique and chance.random() < 0.3
-    return Errand(
+    chosen = Errand(
         unique=unique,
         real=real,
         tasks=1 if real else chance.choice((1, 1, 1, 3, 8)),
@@ -72,6 +82,11 @@ def errand(seed: int, number: int) -> Errand:
         deadline=chance.uniform(5.0, 20.0) if chance.random() < 0.05 else 0.0,
         deeds=_deeds(chance),
     )
+    if not wishes:
+        return chosen
+    # Another chance, so that everything else of the errand is as it was without these.
+    deeds = (*chosen.deeds, *_wishes(random.Random(f"wishes-{seed}-{number}"), chosen))
+    return replace(chosen, deeds=tuple(sorted(deeds, key=lambda deed: deed.after)))
 
 
 def _deeds(chance: random.Random) -> tuple[Deed, ...]:
@@ -86,6 +101,20 @@ def _deeds(chance: random.Random) -> tuple[Deed, ...]:
     return tuple(sorted(deeds, key=lambda deed: deed.after))
 
 
+def _wishes(chance: random.Random, chosen: Errand) -> list[Deed]:
+    """Of single tasks: real commands run long enough to be moved, and others have enough tasks to lose one."""
+    deeds: list[Deed] = []
+    if chance.random() < (0.3 if chosen.real else 0.1):
+        to = chance.choice(("", "", *(_REAL if chosen.real else _SIMULATED)))
+        deeds += [
+            Deed(after, "move", index=chance.randrange(chosen.tasks), to=to)
+            for after in chance.choice(((0.05,), (0.3,), (1.0,), (0.1, 0.6)))
+        ]
+    if chance.random() < (0.3 if chosen.tasks > 1 else 0.05):
+        deeds.append(Deed(chance.choice((0.0, 0.05, 0.5)), "cancel task", index=chance.randrange(chosen.tasks)))
+    return deeds
+
+
 async def furnish(client: Client) -> None:
     """The unique resources that the crowd needs."""
     licences = [resources_pb2.Resource(name=name, key="LICENCE", value=name, unique=True) for name in LICENCES]
@@ -97,14 +126,27 @@ async def _resume(client: Client, order: str) -> orders_pb2.OrderResponse:
     return await client.orders.resume(order)
 
 
+async def _wish(client: Client, order: str, deed: Deed) -> orders_pb2.OrderResponse:
+    if deed.deed == "move":
+        return await client.orders.move_task(
+            orders_pb2.MoveTaskRequest(id=order, job=_JOB, index=deed.index, to=deed.to)
+        )
+    if deed.deed == "cancel task":
+        return await client.orders.cancel_tasks(orders_pb2.TasksRequest(id=order, job=_JOB, index=deed.index))
+    wish: Callable[[str], Awaitable[orders_pb2.OrderResponse]] = getattr(client.orders, deed.deed)
+    return await wish(order)
+
+
 class Crowd:
     """`finals` counts those of a set of orders that are final: with too many open ones the crowd waits, so that a slow
     machine gets no more than it can do."""
 
-    def __init__(self, endpoints: Sequence[str], seed: int, finals: Callable[[set[str]], int]) -> None:
+    def __init__(
+        self, endpoints: Sequence[str], errands: Callable[[int], Errand], finals: Callable[[set[str]], int]
+    ) -> None:
         turns = [tuple(endpoints[at:]) + tuple(endpoints[:at]) for at in range(len(endpoints))]
         self._clients = [Client(turn, patience=_PATIENCE) for turn in turns]
-        self._seed = seed
+        self._errand = errands
         self._finals = finals
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
@@ -131,7 +173,7 @@ class Crowd:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, number: int) -> None:
-        chosen = errand(self._seed, number)
+        chosen = self._errand(number)
         order = chosen.order(self._clients[0].mint.make())
         self.errands[order.id] = chosen
         for deed in chosen.deeds:
@@ -154,7 +196,7 @@ class Crowd:
         if deed.deed == "pause":
             self._paused.append(order.id)
         # A final order takes no wishes, and says so.
-        await self._insist(number, lambda client: getattr(client.orders, deed.deed)(order.id), refusable=True)
+        await self._insist(number, partial(_wish, order=order.id, deed=deed), refusable=True)
 
     async def _repeat(self, order: orders_pb2.Order, number: int, after: float = 0.0) -> None:
         await asyncio.sleep(after)
@@ -198,8 +240,11 @@ class Crowd:
 
 
 @asynccontextmanager
-async def a_crowd(endpoints: Sequence[str], seed: int, finals: Callable[[set[str]], int]) -> AsyncIterator[Crowd]:
-    crowd = Crowd(endpoints, seed, finals)
+async def a_crowd(
+    endpoints: Sequence[str], errands: Callable[[int], Errand], finals: Callable[[set[str]], int]
+) -> AsyncIterator[Crowd]:
+    """`errands` gives the errand of each number."""
+    crowd = Crowd(endpoints, errands, finals)
     try:
         yield crowd
     finally:

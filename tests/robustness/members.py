@@ -42,6 +42,14 @@ class Members(Etcd):
         for member in self.members:
             member.kill()
 
+    def pause(self) -> None:
+        for member in self.members:
+            member.pause()
+
+    def resume(self) -> None:
+        for member in self.members:
+            member.resume()
+
     def leading(self) -> Etcd:
         """The member that the others follow."""
         for member in self.members:

@@ -30,13 +30,21 @@ async def linked_to_etcd(
 
 
 @asynccontextmanager
-async def linked_to_each_other(folder: Path, plan: Plan | None = None) -> AsyncIterator[tuple[World, Links]]:
-    """Each replica's pulse is heard through a link of its own."""
-    plan = plan or Plan()
+async def linked_pulses(plan: Plan) -> AsyncIterator[tuple[Links, dict[str, list[str]]]]:
+    """A link to the pulse of each replica, and the flags by which a replica names its link to the others."""
     async with AsyncExitStack() as stack:
         links: Links = {}
         flags: dict[str, list[str]] = {}
         for name, port in zip(names(plan.replicas), free_ports(plan.replicas), strict=True):
             links[name] = await stack.enter_async_context(linked(f"127.0.0.1:{port}"))
-            flags[name] = ["--pulse", f"127.0.0.1:{port}", "--pulse-advertise", links[name].address]
-        yield await stack.enter_async_context(a_world(folder, replace(plan, flags=flags))), links
+            own = ["--pulse", f"127.0.0.1:{port}", "--pulse-advertise", links[name].address]
+            flags[name] = [*plan.flags.get(name, ()), *own]
+        yield links, flags
+
+
+@asynccontextmanager
+async def linked_to_each_other(folder: Path, plan: Plan | None = None) -> AsyncIterator[tuple[World, Links]]:
+    """Each replica's pulse is heard through a link of its own."""
+    plan = plan or Plan()
+    async with linked_pulses(plan) as (links, flags), a_world(folder, replace(plan, flags=flags)) as world:
+        yield world, links

@@ -1,6 +1,7 @@
 """Chaos: faults by chance, under clients that cancel and repeat. Afterwards nothing is lost, stuck or left over.
 
-`CONTROLPLANE_CHAOS_SEED` and `CONTROLPLANE_CHAOS_SECONDS` choose what the first test runs; a failure prints its seed.
+`CONTROLPLANE_CHAOS_SEED`, `CONTROLPLANE_CHAOS_SECONDS` and `CONTROLPLANE_CHAOS_KINDS` choose what the first test runs.
+A failure prints its seed, and of how many kinds of faults that seed chose.
 """
 
 from __future__ import annotations
@@ -9,23 +10,29 @@ import asyncio
 import os
 import random
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from controlplane.aio.clock import SystemClock
+from controlplane.model.fulfilment import Ended
 from controlplane.store import keys
-from controlplane.verify import reading
+from controlplane.verify import history, reading
 from tests.robustness import promises
-from tests.robustness.chaos import CATALOGUE, Arena, Strike, an_arena, schedule, unleash
+from tests.robustness.arena import Arena, Form, an_arena
+from tests.robustness.chaos import CATALOGUE, form_of, has_wishes, schedule, unleash
 from tests.robustness.conftest import Tell
 from tests.robustness.crowd import Crowd, a_crowd, errand, furnish
+from tests.robustness.faults import Strike
 from tests.robustness.verifying import verify
 from tests.robustness.world import World
 
 SEED = int(os.environ.get("CONTROLPLANE_CHAOS_SEED", "1"))
 SECONDS = float(os.environ.get("CONTROLPLANE_CHAOS_SECONDS", "60"))
 ALL = len(CATALOGUE)
+KINDS = int(os.environ.get("CONTROLPLANE_CHAOS_KINDS", str(ALL)))
 # Seeds that failed once, with how many kinds of faults there were then, and what they found. They stay.
 FAILED: dict[tuple[int, int], str] = {
     (1, 18): "a cancelled order went back to Running: a placement did not compare its order",
@@ -112,41 +119,57 @@ async def settle(arena: Arena, crowd: Crowd) -> list[str]:
     return []
 
 
-def shown(seed: int, strikes: list[Strike], wrong: list[str], folder: Path) -> str:
-    lines = [f"seed {seed}, schedule:", *(f"  {strike}" for strike in strikes), "what is wrong:", *wrong]
+def decisions(world: World) -> Counter[str]:
+    """What became of attempts that did not end by themselves: how many were moved, preempted, lost and so on."""
+    return Counter(
+        task.reason
+        for _, events in history.by_revision(world.witness.changes)
+        for event in events
+        if isinstance(event.object, Ended) and event.is_new
+        for task in event.object.tasks
+        if task.reason
+    )
+
+
+def shown(name: str, strikes: list[Strike], wrong: list[str], folder: Path) -> str:
+    lines = [f"{name}, schedule:", *(f"  {strike}" for strike in strikes), "what is wrong:", *wrong]
     return "\n".join([*lines, f"everything is kept in {folder}"])
 
 
 async def run(folder: Path, seed: int, seconds: float, kinds: int = ALL) -> str:
-    strikes = schedule(seed, seconds, kinds)
-    async with an_arena(folder) as arena:
+    strikes, form = schedule(seed, seconds, kinds), form_of(seed, kinds)
+    name = f"seed {seed} of {kinds} kinds, {form}"
+    async with an_arena(folder, form) as arena:
         await furnish(arena.world.client)
-        async with a_crowd(arena.world.endpoints, seed, arena.world.witness.finals) as crowd:
+        errands = partial(errand, seed, wishes=has_wishes(kinds))
+        async with a_crowd(arena.world.endpoints, errands, arena.world.witness.finals) as crowd:
             try:
                 await unleash(arena, strikes)
             except ExceptionGroup as failures:
                 wrong = [f"a fault could not be made or mended: {failure!r}" for failure in failures.exceptions]
-                raise AssertionError(shown(seed, strikes, wrong, folder)) from failures
+                raise AssertionError(shown(name, strikes, wrong, folder)) from failures
             last = asyncio.get_running_loop().time()
             wrong = await settle(arena, crowd)
             took = asyncio.get_running_loop().time() - last
             wrong = wrong or [*crowd.complaints, *await broken(arena.world, crowd.acknowledged)]
-        assert not wrong, shown(seed, strikes, wrong, folder)
+        assert not wrong, shown(name, strikes, wrong, folder)
         phases = Counter(arena.world.witness.phases.get(order, "") for order in crowd.acknowledged)
-        terms = len(arena.world.witness.terms)
-        return f"seed {seed}: {len(strikes)} faults, {terms} terms, {dict(phases)}, settled {took:.1f} s after the last"
+        told = f"{len(strikes)} faults, {len(arena.world.witness.terms)} terms, {dict(phases)}"
+        return f"{name}: {told}, {dict(decisions(arena.world))}, settled {took:.1f} s after the last"
 
 
 @pytest.mark.timeout(SECONDS + 400)
 async def test_after_a_minute_of_chaos_nothing_is_lost_stuck_or_left_over(tmp_path: Path, tell: Tell) -> None:
-    tell(await run(tmp_path, SEED, SECONDS))
+    tell(await run(tmp_path, SEED, SECONDS, KINDS))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(LONG_SECONDS + 400)
-@pytest.mark.parametrize("seed", [*FAILED, *new_seeds()])
-async def test_after_minutes_of_chaos_nothing_is_lost_stuck_or_left_over(tmp_path: Path, tell: Tell, seed: int) -> None:
-    tell(await run(tmp_path, seed, LONG_SECONDS))
+@pytest.mark.parametrize(("seed", "kinds"), [*FAILED, *((seed, ALL) for seed in new_seeds())])
+async def test_after_minutes_of_chaos_nothing_is_lost_stuck_or_left_over(
+    tmp_path: Path, tell: Tell, seed: int, kinds: int
+) -> None:
+    tell(await run(tmp_path, seed, LONG_SECONDS, kinds))
 
 
 def test_a_seed_gives_the_same_schedule_and_the_same_errands() -> None:
@@ -160,13 +183,31 @@ def test_a_seed_gives_the_same_schedule_and_the_same_errands() -> None:
     assert [errand(7, number) for number in range(50)] == [errand(7, number) for number in range(50)]
 
 
-def test_many_seeds_strike_with_every_fault_of_the_catalogue() -> None:
+def test_seeds_that_are_kept_run_in_the_arena_and_with_the_clients_of_then() -> None:
+    assert {form_of(seed, 20) for seed in range(MANY)} == {Form()}
+    assert not has_wishes(20)
+    assert has_wishes(ALL)
+    for number in range(400):
+        with_wishes, without = errand(1, number), errand(1, number, wishes=False)
+        kept = tuple(deed for deed in with_wishes.deeds if deed.deed not in ("move", "cancel task"))
+        assert replace(with_wishes, deeds=kept) == without
+
+
+def test_many_seeds_strike_with_every_fault_of_the_catalogue_in_every_form_of_arena() -> None:
     struck = {strike.fault for seed in range(MANY) for strike in schedule(seed, LONG_SECONDS)}
     assert struck == set(CATALOGUE)
+    assert len({form_of(seed) for seed in range(MANY)}) == 4
     assert all(strike.at + strike.lasts <= 60.0 for strike in schedule(SEED, 60.0)), "none is left at the end"
+
+
+def test_a_fault_strikes_only_where_the_arena_has_what_it_meets() -> None:
+    for seed in range(MANY):
+        form = form_of(seed)
+        assert all(form.offers(CATALOGUE[strike.fault].needs) for strike in schedule(seed, LONG_SECONDS))
 
 
 def test_half_of_the_orders_need_a_unique_resource() -> None:
     errands = [errand(SEED, number) for number in range(400)]
     assert sum(bool(it.unique) for it in errands) == 200
-    assert {deed.deed for it in errands for deed in it.deeds} == {"cancel", "repeat", "pause", "resume"}
+    deeds = {deed.deed for it in errands for deed in it.deeds}
+    assert deeds == {"cancel", "repeat", "pause", "resume", "move", "cancel task"}
