@@ -12,10 +12,10 @@ import grpc
 import structlog
 from aiohttp import web
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from controlplane.aio import descriptors
-from controlplane.apiserver import address, services
+from controlplane.apiserver import address, guard, services
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.http.bounded_site import BoundedSite
 from controlplane.apiserver.http.probes import application
@@ -49,15 +49,18 @@ _HEALTH_SECONDS = 0.25
 _MAX_SENT_BYTES = 64 << 20
 # Tried with grpcio 1.85: each of these holds in Python too. What is above the number of connections is closed at once;
 # one that sends no HTTP/2 preface within the handshake's time, or has no call for the idle time, is closed by then. No
-# age is set: it would cut streams of joblets, watches and logs that do no harm, and the number is bounded already. A
-# process of simulated targets has some thousand joblets on a connection; watches are bounded by `reception`.
+# age is set: it would cut streams of joblets, watches and logs that do no harm, and the number is bounded already. How
+# many streams of a kind a connection has is bounded by `reception`; most are those of another replica that reads logs.
+# Without the probe gRPC keeps 64 KiB at most of a stream that nobody reads from, with it some MiB; of a message that
+# somebody waits for it keeps all either way.
 OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.server_handshake_timeout_ms", 5_000),
     ("grpc.max_connection_idle_ms", 60_000),
     ("grpc.max_receive_message_length", MAX_RECEIVED_BYTES),
     ("grpc.max_send_message_length", _MAX_SENT_BYTES),
-    ("grpc.max_concurrent_streams", 10_000),
+    ("grpc.max_concurrent_streams", 5_000),
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -72,6 +75,12 @@ _FILES = (
 )  # fmt: skip
 # Every service of the API by its full name.
 SERVICES = tuple(service.full_name for file in _FILES for service in file.DESCRIPTOR.services_by_name.values())
+
+
+class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
+    """Tells clients which services there are; as a handler that `reception` can bound."""
+
+    ServerReflectionInfo = guard.streamed(reflection.aio.ReflectionServicer.ServerReflectionInfo)
 
 
 class ApiServer:
@@ -90,10 +99,12 @@ class ApiServer:
 
     async def start(self) -> None:
         """Binds both ports, then serves. `grpc_address` and `http_address` are what was bound."""
-        services.register(self._server, self._deps)
-        joblets_pb2_grpc.add_JobletsServicer_to_server(self._joblets, Reception(self._server, self._deps.offload))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection([*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        reception = Reception(self._server, self._deps.offload)
+        services.register(reception, self._deps)
+        joblets_pb2_grpc.add_JobletsServicer_to_server(self._joblets, reception)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, reception)
+        shown = Reflection([*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME])
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(shown, reception)
         await self._tell_health(False)
         self.grpc_address = str(self._grpc_wanted.at(self._bind_grpc()))
         self.http_address = f"http://{self._http_wanted.at(await self._start_http())}"

@@ -6,8 +6,9 @@ import asyncio
 
 import grpc
 
-TARGETS_A_CHANNEL = 250
-_MOST_CHANNELS = 4
+# A replica bounds how many joblets a connection has: with fewer on each, a joblet that comes back finds room beside its
+# own stream that is not over yet.
+TARGETS_A_CHANNEL = 100
 # So many targets of a process say hello at the same time. All at once, they would wait for each other until each of
 # them took its replica for silent.
 _AT_THE_DOOR = 32
@@ -29,7 +30,7 @@ class Links:
 
     def __init__(self, endpoints: tuple[str, ...], targets: int) -> None:
         self.endpoints = endpoints
-        self._width = min(_MOST_CHANNELS, 1 + (targets - 1) // TARGETS_A_CHANNEL)
+        self._width = 1 + (targets - 1) // TARGETS_A_CHANNEL
         self.door = asyncio.Semaphore(_AT_THE_DOOR)
         self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}
 

@@ -13,6 +13,7 @@ import grpc
 from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
 from controlplane.apiserver import services
 from controlplane.apiserver.dependencies import ApiDependencies
+from controlplane.apiserver.reception import Reception
 from controlplane.apiserver.writer import Writer
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
@@ -111,7 +112,7 @@ async def an_api(
         incarnation=name, space=space, keyring=keyring,
     )  # fmt: skip
     server = grpc.aio.server(options=options)
-    services.register(server, deps)
+    services.register(Reception(server, deps.offload), deps)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     following = asyncio.create_task(cache.run())

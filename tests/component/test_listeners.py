@@ -12,12 +12,15 @@ import grpc
 import pytest
 
 from controlplane.apiserver.http.bounded_site import MOST_CONNECTIONS, SILENCE_SECONDS
+from controlplane.apiserver.receiving import MOST_OF_A_CONNECTION
 from controlplane.apiserver.reception import MOST_STREAMS_A_CONNECTION
+from controlplane.apiserver.request_limits import MAX_RECEIVED_BYTES
 from controlplane.model.errors import LimitExceeded
 from controlplane.wire.errors import from_rpc
 from controlplane.wire.v1 import common_pb2, jobs_pb2_grpc
 from tests.component.joblet_session_stage import PATIENCE_SECONDS, Api, Stage, staged
 from tests.etcd import Etcd
+from tests.half_sent import HalfSent, half_sent
 
 
 @pytest.fixture
@@ -93,3 +96,36 @@ async def test_the_streams_of_one_connection_are_bounded_and_come_back_when_they
                     break
                 except grpc.aio.AioRpcError:
                     await asyncio.sleep(0.05)
+
+
+_BEGUN = 200
+_WINDOW_BYTES = 64 << 10
+
+
+async def taken(client: HalfSent) -> int:
+    """How many bytes the server took, once it takes no more."""
+    before = -1
+    while client.sent != before:
+        before = client.sent
+        await asyncio.sleep(0.5)
+    return before
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "/controlplane.v1.Packets/Create",
+        "/controlplane.v1.Jobs/Watch",
+        "/controlplane.v1.Joblets/Connect",
+        "/grpc.health.v1.Health/Check",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    ],
+)
+async def test_of_requests_that_never_end_little_is_kept_and_others_are_served(api: Api, method: str) -> None:
+    async with half_sent(api.server.grpc_address) as client:
+        for _ in range(_BEGUN):
+            await client.begin(method, 4 << 20)
+        assert await taken(client) <= MOST_OF_A_CONNECTION * MAX_RECEIVED_BYTES + _BEGUN * _WINDOW_BYTES
+        async with grpc.aio.insecure_channel(api.server.grpc_address) as channel:
+            stub: Any = jobs_pb2_grpc.JobsStub(channel)
+            await stub.List(common_pb2.ListRequest(), timeout=PATIENCE_SECONDS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from controlplane.apiserver.applying import Applying
 from controlplane.apiserver.dependencies import ApiDependencies
 from controlplane.apiserver.reception import Reception
@@ -41,9 +39,8 @@ from controlplane.wire.v1 import (
 )
 
 
-def register(server: Any, deps: ApiDependencies) -> None:
-    """Adds every service of users to a grpc.aio server that has not started yet."""
-    server = Reception(server, deps.offload)
+def register(server: Reception, deps: ApiDependencies) -> None:
+    """Adds every service of users to a server that has not started yet."""
     submissions = Submissions(deps)
     view = OrderView(deps.ledgers, OrderIndex(deps.cache), Reasons(deps.ledgers, deps.clock))
     jobs_pb2_grpc.add_JobsServicer_to_server(Jobs(deps), server)
