@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -87,7 +87,7 @@ class Backlog:
         # Orders that would wait here, had they not raised or been held by the ward.
         self._left_out: set[str] = set()
         self._lines: dict[Place, _Line] = {}
-        self._places: dict[str, dict[Member, Place]] = {}
+        self._places: dict[str, Sequence[tuple[Member, Place]]] = {}
         self._signatures: dict[tuple[object, ...], Signature] = {}
         self._book = Book.of(())
         # The moment of the last update.
@@ -209,7 +209,7 @@ class Backlog:
     def _forget(self, identity: str) -> None:
         self._apart.discard(identity)
         self._preempting.discard(identity)
-        for member, place in self._places.pop(identity, {}).items():
+        for member, place in self._places.pop(identity, ()):
             line = self._lines[place]
             line.set(member, 0)
             if not line.members:
@@ -217,7 +217,9 @@ class Backlog:
 
     def _enter(self, ledger: OrderLedger, now: datetime, moment: str) -> None:
         identity = ledger.order.id
-        places = self._places[identity] = {}
+        # Whatever raises below, what was entered by then can be forgotten again.
+        entered: list[tuple[Member, Place]] = []
+        self._places[identity] = entered
         following = next_time(ledger, moment)
         if following is not None:
             self._look_again_at(following, identity)
@@ -236,11 +238,13 @@ class Backlog:
             if line is None:
                 line = self._lines[place] = _Line()
             line.set(member, ready)
-            places[member] = place
+            entered.append((member, place))
             if gang is not None:
                 line.parts[member] = signature
             if signature.spread:
                 self._apart.add(identity)
+        # There is one for every order that waits: a tuple is small.
+        self._places[identity] = tuple(entered)
         if ledger.order.preempts:
             self._preempting.add(identity)
 
