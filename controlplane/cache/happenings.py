@@ -52,6 +52,7 @@ _OPEN_TEXTS = frozenset({
 })  # fmt: skip
 _DECISIONS = {"retry": "Retry", "hold": "Held", "ignore": "Ignored"}
 _TROUBLE = frozenset({"Suspect", "Failed"})
+_TOLD_PHASES = frozenset({"Failed", "Cancelled", "Paused"})
 _MOST_ENDS = 50
 _MOST_KEY = 512
 # Characters of what an attempt said, and of one value or its keys.
@@ -105,16 +106,17 @@ def _order_status(delta: Delta, look: Look) -> Iterator[Happening]:
     value, before = delta.new.stored.value, _word(delta.old, b'"phase":"')
     phase = _word(delta.new, b'"phase":"')
     held = b'"held":0' not in value
-    if phase == before and not held:
+    changed = phase != before and (phase in _TOLD_PHASES or before == "Paused")
+    if not changed and not held:
         return
     about = About(kind="Order", name=delta.parts[0])
     by = _leader(delta.new, look, "controller_manager")
-    if phase != before and phase in ("Failed", "Cancelled", "Paused"):
+    if changed and phase in _TOLD_PHASES:
         status = delta.new.read(OrderStatus)
         message = _why_failed(status, delta.parts[0], look) if phase == "Failed" else _counted(status)
         kind = WARNING if phase == "Failed" else NORMAL
         yield _told(delta, about, phase, message, by, kind)
-    elif phase != before and before == "Paused":
+    elif changed:
         yield _told(delta, about, "Resumed", f"is {phase}", by)
     if held and _held(delta.new) > (_held(delta.old) if delta.old is not None else 0):
         yield _told(delta, about, "Held", f"{_held(delta.new)} tasks are held for a person to decide", by, WARNING)
