@@ -24,6 +24,9 @@ _GATHER_SECONDS = 0.1
 # So many orders take up to some milliseconds; then whatever else waits for the loop has its turn.
 _SLICE = 500
 _PAUSE_SECONDS = 0.02
+# So many a cycle of a leader looks at itself, in some tens of milliseconds at most: each turn that it gives to others
+# may take as long.
+_REST = 4000
 
 
 class Survey:
@@ -90,8 +93,8 @@ class Survey:
         return orders
 
     async def catch_up(self, now: datetime, book: Book) -> None:
-        """Looks at all but a slice of what is left, letting others have the loop between slices."""
-        while self.behind > _SLICE:
+        """Looks at all but what a cycle can do itself, letting others have the loop between slices."""
+        while self.behind > _REST:
             self._look_at_slice(now, book)
             await asyncio.sleep(0)
 

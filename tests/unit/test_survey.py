@@ -109,12 +109,13 @@ async def test_in_a_term_only_its_scheduler_changes_the_backlog() -> None:
 async def test_a_leader_that_catches_up_lets_others_have_the_loop() -> None:
     told, clock = Told(), ManualClock(A_MOMENT)
     survey = Survey(told.ledgers, clock)
-    submit(told, MANY)
+    submit(told, surveying._REST + MANY)
     survey.begin(Casualties())
     catching_up = asyncio.create_task(survey.catch_up(clock.wall(), NO_RULES))
     await asyncio.sleep(0)
-    assert survey.behind == MANY - surveying._SLICE
+    assert survey.behind == surveying._REST + MANY - surveying._SLICE
     await catching_up
+    assert 0 < survey.behind <= surveying._REST
     assert lines(decided_on(survey, clock)) == lines(looked_at_anew(told, clock))
 
 
