@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,12 +31,10 @@ class Members(Etcd):
             member.cluster = whole
 
     def start(self, *members: Etcd) -> None:
-        """These, or all; returns when each of them answers, which takes a majority."""
-        threads = [threading.Thread(target=member.start) for member in members or self.members]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        """These, or all; returns when each of them answers, which takes a majority. Raises when one does not."""
+        with ThreadPoolExecutor(COUNT) as threads:
+            for started in [threads.submit(member.start) for member in members or self.members]:
+                started.result()
 
     def kill(self) -> None:
         for member in self.members:
