@@ -17,7 +17,7 @@ from controlplane.controller_manager.hosting import HostingController
 from controlplane.controller_manager.orders import Orders
 from controlplane.controller_manager.recurring import Recurring
 from controlplane.controller_manager.restoring import Restoring
-from controlplane.controller_manager.runner import Controller, Runner
+from controlplane.controller_manager.runner import WORKERS, Controller, Runner
 from controlplane.controller_manager.scaling import ScalingController
 from controlplane.controller_manager.scaling_made import MadeController, Providing
 from controlplane.controller_manager.strays import Strays
@@ -28,6 +28,10 @@ from controlplane.quarantine import Quarantine
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.kv import Store
 from controlplane.store.space import SpaceWatch
+
+# An order that ends holds room of its target until that is written. With a busy etcd a write takes a fifth of a second:
+# the number of orders that end at a time bounds how many end in a second.
+_ORDERS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,8 @@ async def run(
         ]
     async with asyncio.TaskGroup() as tasks:
         for controller in controllers:
-            runner = Runner(controller, ledgers, clock, quarantine)
+            workers = _ORDERS_AT_ONCE if controller.name == Orders.name else WORKERS
+            runner = Runner(controller, ledgers, clock, quarantine, workers=workers)
             tasks.create_task(runner.run())
             if controller is hosting:
                 attend = partial(hosting.attend, runner.add)

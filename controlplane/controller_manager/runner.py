@@ -18,6 +18,7 @@ from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.model.errors import Conflict, OutcomeUnknown, Unavailable
 from controlplane.quarantine import Quarantine, ends_term
 
+# So many keys of a controller are handled at a time.
 WORKERS = 128
 RESYNC_SECONDS = 180.0
 # Of a key whose writes were refused or got no answer, which is no fault of the key.
@@ -59,7 +60,13 @@ class Runner:
     """Runs one controller for one term."""
 
     def __init__(
-        self, controller: Controller, ledgers: Ledgers, clock: Clock, quarantine: Quarantine | None = None
+        self,
+        controller: Controller,
+        ledgers: Ledgers,
+        clock: Clock,
+        quarantine: Quarantine | None = None,
+        *,
+        workers: int = WORKERS,
     ) -> None:
         self._controller = controller
         self._ledgers = ledgers
@@ -69,13 +76,14 @@ class Runner:
         self._kind = _KINDS.get(controller.name, "Controller")
         self._queue: WorkQueue[str] = WorkQueue()
         self._failures: dict[str, int] = {}
+        self._workers = workers
 
     async def run(self) -> None:
         unsubscribe = self._ledgers.subscribe(self._hear)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._resync())
-                for _ in range(WORKERS):
+                for _ in range(self._workers):
                     tasks.create_task(self._work())
         finally:
             unsubscribe()

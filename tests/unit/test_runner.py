@@ -52,6 +52,26 @@ async def test_a_round_over_many_keys_that_need_nothing_lets_others_run_in_betwe
     assert most <= WORKERS
 
 
+class Slow(Content):
+    """A controller that waits for something with every key."""
+
+    async def reconcile(self, key: str) -> Again | None:
+        self.seen += 1
+        await asyncio.Event().wait()
+        return None
+
+
+@pytest.mark.parametrize("workers", [1, WORKERS, 3 * WORKERS])
+async def test_as_many_keys_are_handled_at_a_time_as_there_are_workers(workers: int) -> None:
+    controller = Slow()
+    task = asyncio.create_task(Runner(controller, Ledgers(Picture()), SystemClock(), workers=workers).run())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert controller.seen == workers
+
+
 class Poisoned:
     """A controller of two keys, of which one raises whatever it is told to."""
 
