@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 
-# A decision older than HIGH_SECONDS is late; below LOW_SECONDS the leader keeps up.
-HIGH_SECONDS = 1.0
-LOW_SECONDS = 0.5
+# A decision older than HIGH_SECONDS is late; below LOW_SECONDS the leader keeps up. A leader that has the processor it
+# needs takes some tens of milliseconds from one cycle to the next.
+HIGH_SECONDS = 0.3
+LOW_SECONDS = 0.15
 # With fewer waiting orders than this the leader is not behind, whatever a single decision took.
 BACKLOG_ORDERS = 1000
 # At most one step in so many seconds: a step must show before the next.
