@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from tests.reference import EPSILON, NEARNESS, OF_A_GANG, OF_ROOM, PLENTY, QUANTUM, Group, Place, State
+from tests.reference import EPSILON, HELPED_BY_TIME, NEARNESS, PLENTY, QUANTUM, Group, Kept, Place, State
 
 
 @dataclass
@@ -32,9 +32,10 @@ class Chooser:
         while self.budget > 0 and self.waiting:
             top = max(group.priority for group in self.waiting)
             level = [group for group in self.waiting if group.priority == top]
-            owner = min({group.owner for group in level}, key=lambda name: (self.state.share(name), name))
+            owners = {group.owner for group in level}
+            owner = min(owners, key=lambda name: (self.state.share(name), first_rank(level, name), name))
             mine = sorted((group for group in level if group.owner == owner), key=lambda group: group.rank)
-            rivals = {group.owner for group in level} - {owner}
+            rivals = owners - {owner}
             if mine[0].gang:
                 self.serve_gang([group for group in mine if group.order == mine[0].order])
             else:
@@ -54,11 +55,13 @@ class Chooser:
         if done == wanted:
             return None
         reason = self.state.reason(first)
+        left = sum(group.count for group in self.line(first))
         self.drop(first, reason)
         if reason != "OwnerQuota" and not first.job.affinity:
             self.known[first.wish] = reason
-        if reason in OF_ROOM and self.reservations > 0:
-            self.reservations -= self.keep_room(first)
+        if reason in HELPED_BY_TIME and self.reservations > 0:
+            for _ in range(min(left, max(1, self.reservations // 2))):
+                self.reservations -= self.keep_room(first)
         return None
 
     def turn(self, group: Group, rivals: set[str]) -> int:
@@ -86,14 +89,17 @@ class Chooser:
         at = self.waiting.index(group)
         self.waiting[at : at + 1] = [replace(group, count=left)] if left else []
 
-    def drop(self, like: Group, reason: str) -> None:
-        """The whole line waits: all of one priority, owner and wish."""
-        line = [
+    def line(self, like: Group) -> list[Group]:
+        """All of one priority, owner and wish."""
+        return [
             group
             for group in self.waiting
             if not group.gang and (group.priority, group.owner, group.wish) == (like.priority, like.owner, like.wish)
         ]
-        for group in line:
+
+    def drop(self, like: Group, reason: str) -> None:
+        """The whole line waits."""
+        for group in self.line(like):
             self.refused[reason] += group.count
             self.waiting.remove(group)
 
@@ -113,34 +119,106 @@ class Chooser:
             self.reservations -= self.keep_room_for_gang(parts)
 
     def keep_room(self, group: Group) -> int:
-        """Keeps the target where the least is missing until it is free enough, as far as time limits tell."""
+        """Keeps room for one task on the target that has it the soonest, as far as time limits tell; how many."""
         able = [
-            place
-            for place in self.state.places
-            if not any(self.state.refuses(reason, group, place) for reason in NEARNESS if reason not in OF_ROOM)
+            (when, missing(group, place), position)
+            for position, place in enumerate(self.state.places)
+            if not any(self.state.refuses(reason, group, place) for reason in NEARNESS if reason not in HELPED_BY_TIME)
             and all(place.capacity.get(name, 0) + EPSILON >= amount for name, amount in group.needs.items())
-            and place.kept_until is None
+            and place.kept is None
+            and (when := soonest(self.state, group, place)) is not None
         ]
         if not able:
             return 0
-        place = min(able, key=lambda place: missing(group, place))
-        place.kept_until = soonest(group, place)
+        until, _, position = min(able)
+        place = self.state.places[position]
+        then = at_moment(place, until)
+        place.kept = Kept(
+            until=until,
+            spare={name: then.free(name) - amount for name, amount in group.needs.items()},
+            slots=None if then.slots is None else then.slots - len(then.running) - 1,
+            whom=[(group.job, group.order)],
+        )
         return 1
 
     def keep_room_for_gang(self, parts: list[Group]) -> int:
-        """Keeps what the gang would use if all other work were over."""
-        for order in orders(self.state, parts):
-            empty = copy.deepcopy(self.state)
-            empty.placed = []
-            for place in empty.places:
-                place.seems, place.running = place.load(), []
-            if all(empty.lay(group, group.count) == group.count for group in order):
-                used = {target for _, _, target in empty.placed}
-                for place in self.state.places:
-                    if place.name in used:
-                        place.kept_until = 0.0
-                return 1
-        return 0
+        """Keeps what the gang uses at the first moment at which it goes in; how many such gangs."""
+        ends = {one.ends_in for place in self.state.places for one in place.running if one.ends_in is not None}
+        moments = sorted({0.0, *ends})
+        if gang_at(self.state, parts, moments[-1]) is None:
+            return 0
+        low, high = 0, len(moments) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if gang_at(self.state, parts, moments[middle]) is not None:
+                high = middle
+            else:
+                low = middle + 1
+        then = gang_at(self.state, parts, moments[low])
+        assert then is not None
+        used = {target for _, _, target in then.placed}
+        for place, later in zip(self.state.places, then.places, strict=True):
+            if place.name in used:
+                laid = [group for group in parts if (group.order, group.job.name, place.name) in then.placed]
+                place.kept = both(place.kept, kept_for(laid, later, moments[low]))
+        return 1
+
+
+def first_rank(level: list[Group], owner: str) -> tuple[str, str, str, int]:
+    return min(group.rank for group in level if group.owner == owner)
+
+
+def at_moment(place: Place, moment: float) -> Place:
+    """The place when everything is gone that is known to be over by then."""
+    left = [one for one in place.running if one.ends_in is None or one.ends_in > moment]
+    return replace(place, running=left)
+
+
+def soonest(state: State, group: Group, place: Place) -> float | None:
+    """When such a task fits there, in seconds from now; None when nobody knows."""
+    for moment in sorted({0.0, *(one.ends_in for one in place.running if one.ends_in is not None)}):
+        then = at_moment(place, moment)
+        if not any(state.refuses(reason, group, then) for reason in HELPED_BY_TIME):
+            return moment
+    return None
+
+
+def gang_at(state: State, parts: list[Group], moment: float) -> State | None:
+    """The state with the whole gang laid, when everything is gone that is over by then; None when it does not go in.
+
+    Nobody asks again for quotas and unique resources.
+    """
+    for order in orders(state, parts):
+        then = copy.deepcopy(state)
+        then.places = [at_moment(place, moment) for place in then.places]
+        then.placed = []
+        if all(then.lay(replace(group, unique=frozenset()), group.count) == group.count for group in order):
+            return then
+    return None
+
+
+def kept_for(laid: list[Group], later: Place, until: float) -> Kept:
+    """The room that groups of a gang use there, and what they leave."""
+    return Kept(
+        until=until,
+        spare={name: later.free(name) for group in laid for name in group.needs},
+        slots=None if later.slots is None else later.slots - len(later.running),
+        whom=[(group.job, group.order) for group in laid],
+    )
+
+
+def both(known: Kept | None, more: Kept) -> Kept:
+    """Room that is kept for several, so that all of them find theirs."""
+    if known is None:
+        return more
+    names = known.spare.keys() | more.spare.keys()
+    slots = [some for some in (known.slots, more.slots) if some is not None]
+    return Kept(
+        until=min(known.until, more.until),
+        spare={name: min(one.spare[name] for one in (known, more) if name in one.spare) for name in names},
+        slots=min(slots, default=None),
+        whom=known.whom + more.whom,
+    )
 
 
 def whole(state: State, parts: list[Group]) -> str | None:
@@ -160,7 +238,7 @@ def part_of(trial: State, group: Group) -> str | None:
     if trial.lay(group, min(group.count, trial.quota(group))) == group.count:
         return None
     reason = trial.reason(group)
-    return "GangIncomplete" if reason in OF_A_GANG else reason
+    return "GangIncomplete" if reason in HELPED_BY_TIME else reason
 
 
 def orders(state: State, parts: list[Group]) -> list[list[Group]]:
@@ -179,15 +257,3 @@ def missing(group: Group, place: Place) -> float:
     full = place.slots is not None and len(place.running) >= place.slots
     parts = [(amount - place.free(name)) / place.capacity[name] for name, amount in group.needs.items()]
     return max([EPSILON if full else 0.0, *parts])
-
-
-def soonest(group: Group, place: Place) -> float:
-    """When it fits, by the time limits of what runs; now, so that nobody may come between, when they do not tell."""
-    over = sorted((one for one in place.running if one.ends_in is not None), key=lambda one: one.ends_in or 0.0)
-    then = copy.deepcopy(place)
-    for one in over:
-        then.running.remove(one)
-        room = all(then.free(name) + EPSILON >= amount for name, amount in group.needs.items())
-        if room and (then.slots is None or len(then.running) < then.slots):
-            return one.ends_in or 0.0
-    return 0.0

@@ -23,8 +23,7 @@ PLENTY = 1 << 40
 STANDING = ("TargetPolicy", "DriverUnsupported", "RegionMismatch", "ConstraintUnmet", "RuleForbids", "RuleRequires")
 PASSING = ("TargetNotReady", "WindowClosed", "AvoidedTarget", "Affinity", "AntiAffinity", "Exclusive", "Spread")
 NEARNESS = (*STANDING, *PASSING, "InsufficientCapacity", "TargetFull", "RuleLimit", "Reserved")
-OF_ROOM = {"InsufficientCapacity", "TargetFull", "Reserved"}
-OF_A_GANG = OF_ROOM | {"Spread", "Exclusive", "AntiAffinity"}
+HELPED_BY_TIME = {"InsufficientCapacity", "TargetFull", "Reserved", "Exclusive", "AntiAffinity", "Spread"}
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,42 @@ class Running:
 
 
 @dataclass
-class Place:
-    """A target, taken to be at least so full as `seems` says.
+class Kept:
+    """The room of a target that is kept for tasks of `whom` (job and order), `until` so many seconds from now.
 
-    `kept_until`: who ends later than that stays out, since its room is kept for somebody.
+    `spare` is what those tasks leave of the quantities they ask for, `slots` how many more tasks the target then takes
+    (None: as many as there is room for).
     """
+
+    until: float
+    spare: dict[str, Number]
+    slots: int | None
+    whom: list[tuple[Job, str]]
+
+    def is_over_in_time(self, job: Job) -> bool:
+        return job.time_limit is not None and job.time_limit <= self.until
+
+    def is_left_by(self, job: Job, order: str) -> bool:
+        """Whether the kept room is still there when such a task stays."""
+        if any(amount > self.spare[name] + EPSILON for name, amount in needs_of(job).items() if name in self.spare):
+            return False
+        if self.slots is not None and self.slots < 1:
+            return False
+        return not any(job.exclusive or other.exclusive for other, _ in self.whom) and not any(
+            repels(job, other) or repels(other, job) or apart(job, order, other, whose) for other, whose in self.whom
+        )
+
+    def take(self, job: Job) -> None:
+        for name, amount in needs_of(job).items():
+            if name in self.spare:
+                self.spare[name] -= amount
+        if self.slots is not None:
+            self.slots -= 1
+
+
+@dataclass
+class Place:
+    """A target. `kept` is the room there that waits for somebody, if any does."""
 
     name: str
     region: str
@@ -63,14 +93,25 @@ class Place:
     opened: bool = True
     failures: int = 0
     running: list[Running] = field(default_factory=list)
-    kept_until: float | None = None
-    seems: float = 0.0
+    kept: Kept | None = None
 
     def free(self, name: str) -> Number:
         return self.capacity.get(name, 0) - sum((one.job.requests or {}).get(name, 0) for one in self.running)
 
-    def load(self) -> float:
-        return max([self.seems, *(1.0 - self.free(name) / most for name, most in self.capacity.items() if most > 0)])
+    def idle(self, job: Job) -> float:
+        """The part of the target that is left with one such task more.
+
+        Of all its quantities the scarcest counts; where that is the same, the scarcest of those the task asks for.
+        """
+        needs = needs_of(job)
+        left = {
+            name: (self.free(name) - needs.get(name, 0)) * (1 / most)
+            for name, most in self.capacity.items()
+            if most > 0
+        }
+        of_all = min(left.values(), default=1.0)
+        of_asked = min((left[name] for name in needs if name in left), default=0.0)
+        return of_all + 1e-6 * of_asked
 
     def has(self, constraint: Constraint) -> bool:
         return any(matches(constraint, one.job.labels) for one in self.running)
@@ -97,12 +138,12 @@ class Group:
     @property
     def wish(self) -> tuple[object, ...]:
         fields = [getattr(self.job, name) for name in self.job.__struct_fields__ if name not in ("name", "resources")]
-        apart = self.order if self.job.spread == "order" else ""
-        return (repr(fields), self.policy, self.unique, apart, self.avoid)
+        spread = self.order if self.job.spread == "order" else ""
+        return (repr(fields), self.policy, self.unique, spread, self.avoid)
 
     @property
     def needs(self) -> dict[str, Number]:
-        return {name: amount for name, amount in (self.job.requests or {}).items() if amount > 0}
+        return needs_of(self.job)
 
 
 @dataclass
@@ -117,6 +158,8 @@ class State:
     placed: list[tuple[str, str, str]] = field(default_factory=list)
 
     def put(self, group: Group, place: Place) -> None:
+        if place.kept is not None and not place.kept.is_over_in_time(group.job):
+            place.kept.take(group.job)
         place.running.append(Running(group.job, group.order))
         self.held |= group.unique
         self.owners.setdefault(group.owner, []).append(group.job)
@@ -158,8 +201,8 @@ class State:
             case "RuleLimit":
                 return any(law.where(place.labels) and self._left(law) <= 0 for law in self._limits(job))
             case "Reserved":
-                until = place.kept_until
-                return until is not None and (job.time_limit is None or job.time_limit > until)
+                kept = place.kept
+                return kept is not None and not kept.is_over_in_time(job) and not kept.is_left_by(job, group.order)
         return self._repelled(reason, group, place)
 
     def _has_instead(self, group: Group, other: Place) -> bool:
@@ -179,20 +222,18 @@ class State:
             case "Affinity":
                 return not self.founds(job) and not all(place.has(wanted) for wanted in job.affinity)
             case "AntiAffinity":
-                return any(place.has(unwanted) for unwanted in job.anti_affinity) or any(
-                    matches(unwanted, job.labels) for one in place.running for unwanted in one.job.anti_affinity
-                )
+                return any(repels(job, one.job) or repels(one.job, job) for one in place.running)
             case "Spread":
-                apart = [one for one in place.running if one.job.spread == "order"]
-                return job.spread == "order" and any(one.order == group.order for one in apart)
+                return any(apart(job, group.order, one.job, one.order) for one in place.running)
             case _:
                 return bool(place.running) and (job.exclusive or any(one.job.exclusive for one in place.running))
 
     def founds(self, job: Job) -> bool:
-        """Whether it wants its own kind around, and nobody is there yet."""
-        return bool(job.affinity) and all(
-            matches(wanted, job.labels) and not any(place.has(wanted) for place in self.places)
-            for wanted in job.affinity
+        """Whether it wants its own kind around, and no place has all that it wants."""
+        return (
+            bool(job.affinity)
+            and all(matches(wanted, job.labels) for wanted in job.affinity)
+            and not any(all(place.has(wanted) for wanted in job.affinity) for place in self.places)
         )
 
     def _limits(self, job: Job) -> list[Law]:
@@ -236,10 +277,19 @@ class State:
 
     # Laying -------------------------------------------------------------------------------------------------------
 
-    def score(self, group: Group, place: Place) -> float:
+    def score(self, group: Group, place: Place, others: float) -> float:
+        """How good the place is for one task more: how full it then is, and the other parts."""
+        idle = place.idle(group.job)
+        return float(self.settings.weights.room) * (1.0 - idle if self.packs else idle) + others
+
+    @property
+    def packs(self) -> bool:
+        return self.settings.placement == "pack"
+
+    def others(self, group: Group, place: Place) -> float:
+        """The parts of the score that do not depend on how full the place is."""
         job, weights = group.job, self.settings.weights
-        load = place.load()
-        score = float(weights.room) * (load if self.settings.placement == "pack" else 1.0 - load)
+        score = 0.0
         soft = job.constraints.soft if job.constraints is not None else ()
         asked = [(50.0 if one.weight is None else float(one.weight), one) for one in soft]
         if sum(weight for weight, _ in asked):
@@ -257,32 +307,57 @@ class State:
         return score
 
     def lay(self, group: Group, most: int) -> int:
-        """Places up to so many such tasks; how many. Best tier first, evenly over the best of it, or packed."""
+        """Places up to so many such tasks; how many."""
         done = 0
         while done < most:
             some = min(most - done, self.at_once(group))
-            able = self.best(group)
+            able = self.best_tier(group)
             if not some or not able:
                 break
-            share = some if self.settings.placement == "pack" else -(-some // len(able))
-            before = done
-            for place in able:
-                here = 0
-                while here < share and done - before < some and self.refusal(group, place) is None:
-                    self.put(group, place)
-                    here += 1
-                    done += 1
+            evenly = group.needs and not self.packs
+            done += self.lay_evenly(group, able, some) if evenly else self.lay_in_order(group, able, some)
         return done
 
-    def best(self, group: Group) -> list[Place]:
-        """Of the best tier those that are as good as the best but for how full they are, the best one first."""
-        able = [(self.score(group, place), place) for place in self.places if self.refusal(group, place) is None]
-        first = min((tier(group.job, place) for _, place in able), default=0)
-        able = sorted((pair for pair in able if tier(group.job, pair[1]) == first), key=lambda pair: -pair[0])
-        if self.settings.placement != "pack":
-            within = able[0][0] - float(self.settings.weights.room) if able else 0.0
-            able = [pair for pair in able if pair[0] > within or pair[0] == able[0][0]]
-        return [place for _, place in (able[:1] if self.founds(group.job) else able)]
+    def best_tier(self, group: Group) -> list[Place]:
+        """Of those that take such a task the ones that its job likes best."""
+        able = [place for place in self.places if self.refusal(group, place) is None]
+        first = min((tier(group.job, place) for place in able), default=0)
+        return [place for place in able if tier(group.job, place) == first]
+
+    def lay_in_order(self, group: Group, able: list[Place], some: int) -> int:
+        """The best place gets all it takes, then the next; or, of who asks for nothing, each its share."""
+        able = sorted(able, key=lambda place: -self.score(group, place, self.others(group, place)))
+        able = able[:1] if self.founds(group.job) else able
+        share = some if self.packs else -(-some // len(able))
+        done = 0
+        for place in able:
+            here = 0
+            while here < share and done < some and self.refusal(group, place) is None:
+                self.put(group, place)
+                here += 1
+                done += 1
+        return done
+
+    def lay_evenly(self, group: Group, able: list[Place], some: int) -> int:
+        """Each task to the place that is the best one for it, of equals the first."""
+        others = {place.name: self.others(group, place) for place in able}
+        by_room = bool(self.settings.weights.room)
+        if not by_room:
+            # How full places are only decides between those that are equal otherwise.
+            able = [place for place in able if others[place.name] == max(others.values())]
+
+        def worth(place: Place) -> float:
+            return self.score(group, place, others[place.name]) if by_room else place.idle(group.job)
+
+        able = [max(able, key=worth)] if self.founds(group.job) else able
+        done = 0
+        while done < some:
+            taking = [place for place in able if self.refusal(group, place) is None]
+            if not taking:
+                break
+            self.put(group, max(taking, key=worth))
+            done += 1
+        return done
 
     def reason(self, group: Group) -> str:
         """Of all refusals the nearest miss."""
@@ -298,3 +373,17 @@ class State:
 
 def tier(job: Job, place: Place) -> int:
     return next((at for at, names in enumerate(job.prefer) if place.name in names), len(job.prefer))
+
+
+def needs_of(job: Job) -> dict[str, Number]:
+    """What it really asks for: a request of nothing asks for nothing."""
+    return {name: amount for name, amount in (job.requests or {}).items() if amount > 0}
+
+
+def repels(job: Job, other: Job) -> bool:
+    return any(matches(unwanted, other.labels) for unwanted in job.anti_affinity)
+
+
+def apart(job: Job, order: str, other: Job, whose: str) -> bool:
+    """Whether the two are of one order that keeps such tasks on different targets."""
+    return job.spread == "order" and other.spread == "order" and order == whose

@@ -66,6 +66,7 @@ ON_JOBS = (
     (Constraint(label="team", op="Exists"),),
     (Constraint(label="team", op="NotIn", values=("x",)),),
     (Constraint(label="team", op="In", values=("x", "y")), Constraint(label="team", op="NotIn", values=("y",))),
+    (Constraint(label="team", op="In", values=("x",)), Constraint(label="part", op="Exists")),
 )
 CONSTRAINTS = (
     *(Constraints(hard=(one,)) for one in ON_TARGETS),
@@ -75,19 +76,20 @@ CONSTRAINTS = (
     Constraints(soft=(msgspec.structs.replace(ON_TARGETS[0], weight=20), ON_TARGETS[4])),
 )
 JOBS: Choices = {
-    "labels": [{"team": "x"}, {}, {"team": "y"}],
+    # Who has both labels may match all of its own terms where a stranger matches one of them.
+    "labels": [{"team": "x"}, {}, {"team": "y"}, {"team": "x", "part": "web"}, {"part": "web"}],
     "requests": [{"cpu": cpu} for cpu in (1, 0.5, 1, 2, 3, 0)] * 2
     + [{}, {"cpu": 1, "memory": 2}, {"memory": 3}, {"gpu": 1}],
-    "time_limit": rarely(None, 10, 100, 1000, times_more=1),
+    "time_limit": [None, None, 10, 50, 100, 1000],
     "target_policy": rarely(None, "any", "strict:t0", "strict:nowhere"),
     "drivers": rarely((), ("process",), ("kubernetes", "simulated")),
     "constraints": rarely(None, *CONSTRAINTS, times_more=5),
-    "affinity": rarely((), *ON_JOBS, times_more=8),
-    "anti_affinity": rarely((), *ON_JOBS, times_more=8),
-    "spread": rarely(None, "order", times_more=8),
+    "affinity": rarely((), *ON_JOBS, times_more=6),
+    "anti_affinity": rarely((), *ON_JOBS, times_more=6),
+    "spread": rarely(None, "order", times_more=6),
     "region": rarely("", "eu", "us"),
     "prefer": rarely((), (("t1",),), (("t2", "t1"), ("t0",)), times_more=3),
-    "exclusive": rarely(False, True),
+    "exclusive": rarely(False, True, times_more=8),
     "class_": rarely("", "loud", times_more=3),
     "hurt_by": rarely((), ("loud",), times_more=3),
     "preemptible": [False, True],
@@ -97,7 +99,9 @@ TARGETS: Choices = {
     "driver": rarely("process", "simulated", times_more=2),
     "region": ["eu", "us", ""],
     "labels": [{}, {"zone": "a", "size": "1"}, {"zone": "b", "size": "2"}, {"size": "big"}],
-    "capacity": [{"cpu": cpu} for cpu in (4, 2, 3, 5, 6, 8, 1, 0)] + [{"cpu": 4, "memory": 4}] * 3,
+    "capacity": [{"cpu": cpu} for cpu in (4, 2, 3, 5, 6, 8, 1, 0)]
+    + [{"cpu": 4, "memory": 4}] * 2
+    + [{"cpu": 3, "memory": 12}, {"cpu": 12, "memory": 3}, {"cpu": 7, "memory": 0, "gpu": 2}],
     "max_fulfilments": rarely(None, 1, 2, 3, times_more=2),
     "windows": rarely((), (OPEN,), (CLOSED,)),
     "cordoned": rarely(False, True),
@@ -111,7 +115,7 @@ ORDERS: Choices = {
     "target_policy": rarely(None, "any", "strict:t1"),
     "not_before": rarely(None, times.show(NOW), times.show(NOW + timedelta(hours=1))),
     "paused": rarely(False, True, times_more=8),
-    "gang": rarely(False, True, times_more=5),
+    "gang": rarely(False, True, times_more=3),
     "preempts": [False, True],
 }
 About = Callable[[Job], bool]
@@ -218,7 +222,7 @@ def under_way(random: Random, scene: Scene, past: int) -> Scene:
     held: set[str] = set()
     running, failed = [], []
     for order, job, index in random.sample(tasks, min(past, len(tasks))):
-        task = Task(order, job, index, random.choice(scene.targets).name, random.choice([0, 5, 60, 500, 2000]))
+        task = Task(order, job, index, random.choice(scene.targets).name, random.choice([0, 5, 20, 60, 500, 2000]))
         wanted = set(scene.job(order, job).resources)
         if random.random() < 0.7 and not wanted & held:
             held |= wanted
