@@ -1,0 +1,246 @@
+"""What must hold over time: properties of hundreds of cycles, with work that comes and ends, on virtual time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from controlplane.engine.decide import Decision
+from controlplane.engine.preempting import Eviction
+from controlplane.model.job import Job
+from controlplane.model.settings import Quota
+from tests.engine_stage import a_job, label
+from tests.simulated import Simulation, Stream
+
+CYCLES = 500
+WARM = 100
+LIMITS = (10, 20, 40)
+CPUS = 16
+TARGETS = 20
+
+
+def a_simulation(seed: int, *, targets: int = TARGETS, cpu: int = CPUS, **settings: Any) -> Simulation:
+    simulation = Simulation(seed, **settings)
+    for at in range(targets):
+        simulation.target(f"t{at:02d}", cpu=cpu)
+    return simulation
+
+
+# Starvation ---------------------------------------------------------------------------------------------------------
+
+QUIET = label("noise", "In", "loud")
+LARGE: dict[str, tuple[int, dict[str, Any]]] = {
+    "a quarter of a target": (1, {"requests": {"cpu": CPUS // 4}}),
+    "a whole target": (1, {"requests": {"cpu": CPUS}}),
+    "a gang": (6, {"requests": {"cpu": CPUS // 2}}),
+    "spread": (8, {"requests": {"cpu": CPUS // 2}, "spread": "order"}),
+    "away from loud work": (4, {"requests": {"cpu": CPUS // 4}, "anti_affinity": (QUIET,)}),
+    "exclusive": (1, {"requests": {"cpu": CPUS // 4}, "exclusive": True}),
+}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("kind", LARGE)
+def test_nobody_starves_beside_a_stream_of_small_tasks_that_is_more_than_there_is_room_for(
+    kind: str, seed: int
+) -> None:
+    """Whatever waits begins within twice the longest time limit, and hardly any room is idle meanwhile."""
+    simulation = a_simulation(seed)
+    stream = Stream(simulation, 1.1 * TARGETS * CPUS, sizes=(1, 2, 4), limits=LIMITS)
+    count, said = LARGE[kind]
+    submitted: dict[str, int] = {}
+    used: list[float] = []
+    for second in range(CYCLES):
+        stream.flow()
+        if second in (150, 300):
+            job = a_job("large", time_limit=max(LIMITS), **said)
+            submitted[simulation.submit((count, job), gang=kind == "a gang", owner="guest")] = second
+        simulation.step()
+        used.append(simulation.used() / (TARGETS * CPUS))
+    for order, second in submitted.items():
+        begun = simulation.begun[order]
+        assert len(begun) == count
+        assert max(begun) - second <= 2 * max(LIMITS)
+    if kind != "exclusive":
+        assert mean(used[WARM:]) >= 0.9
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_work_without_an_end_on_every_target_closes_none_for_a_task_that_needs_a_whole_one(seed: int) -> None:
+    simulation = a_simulation(seed, targets=4, cpu=8)
+    service = simulation.submit((4, a_job("service", spread="order")), priority=90)
+    stream = Stream(simulation, 1.1 * 4 * 7, sizes=(1, 2), limits=LIMITS)
+    used: list[float] = []
+    large = ""
+    for second in range(CYCLES):
+        stream.flow()
+        if second == WARM:
+            large = simulation.submit((1, a_job("large", requests={"cpu": 8}, time_limit=40)), owner="guest")
+        simulation.step()
+        used.append(simulation.used() / 32)
+    assert len(simulation.begun[service]) == 4
+    assert not simulation.begun[large]
+    assert mean(used[WARM:]) >= 0.9
+    for target in ("t00", "t01", "t02", "t03"):
+        seconds = [one.second for one in simulation.placed if one.target == target]
+        gaps = [after - before for before, after in zip(seconds, [*seconds[1:], CYCLES], strict=True)]
+        assert max(gaps) <= max(LIMITS)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_when_work_without_an_end_is_over_the_task_that_needs_its_target_begins(seed: int) -> None:
+    simulation = a_simulation(seed, targets=4, cpu=8)
+    simulation.submit((4, a_job("service", spread="order")), priority=90)
+    stream = Stream(simulation, 1.1 * 4 * 7, sizes=(1, 2), limits=LIMITS)
+    large, over = "", 300
+    for second in range(CYCLES):
+        stream.flow()
+        if second == WARM:
+            large = simulation.submit((1, a_job("large", requests={"cpu": 8}, time_limit=40)), owner="guest")
+        if second == over:
+            simulation.over(next(one.id for one in simulation.running() if "service" in one.jobs))
+        simulation.step()
+    assert [over <= second <= over + 2 * max(LIMITS) for second in simulation.begun[large]] == [True]
+
+
+# Fairness -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_two_owners_who_always_wait_have_equal_shares_whatever_each_asks_for(seed: int) -> None:
+    simulation = a_simulation(seed)
+    shares: dict[str, list[float]] = {"much": [], "little": []}
+    for _ in range(CYCLES):
+        for owner in ("much", "much", "little"):
+            limit = simulation.random.choice(LIMITS)
+            simulation.submit((20, a_job(requests={"cpu": 2}, time_limit=limit)), owner=owner)
+        simulation.step()
+        for owner, seen in shares.items():
+            used = sum(float(one.requests["cpu"]) for one in simulation.running() if one.owner == owner)
+            seen.append(used / (TARGETS * CPUS))
+    assert abs(mean(shares["much"][WARM:]) - mean(shares["little"][WARM:])) <= 0.02
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_of_one_owner_the_order_with_the_earlier_deadline_begins_first(seed: int) -> None:
+    simulation = a_simulation(seed, targets=4, cpu=8)
+    random = simulation.random
+    ranks: dict[str, tuple[object, float, int]] = {}
+    for second in range(CYCLES):
+        for _ in range(random.randint(0, 3)):
+            size, deadline = random.choice((1, 2)), random.choice((None, *range(2_000, 8_000, 500)))
+            job = a_job(f"size-{size}", requests={"cpu": size}, time_limit=20)
+            owner = random.choice(("ann", "ann", "bob"))
+            order = simulation.submit((random.randint(1, 3), job), owner=owner, deadline=deadline)
+            ranks[order] = ((owner, size), second + deadline if deadline else float("inf"), second)
+        waiting = {order for order in ranks if not simulation.begun.get(order)}
+        simulation.step()
+        begun = {order for order in waiting if simulation.begun.get(order)}
+        for late in begun:
+            alike = {order for order in waiting - begun if ranks[order][0] == ranks[late][0]}
+            assert not any(ranks[order][1:] < ranks[late][1:] for order in alike)
+    assert len(ranks) > len([order for order in ranks if simulation.begun.get(order)]) > 200
+
+
+# Preemption ---------------------------------------------------------------------------------------------------------
+
+
+class Preempting:
+    """Low work that may be stopped, more than there is room for, and now and then high work that stops it."""
+
+    def __init__(self, seed: int) -> None:
+        self.simulation = a_simulation(seed, targets=12, cpu=8, quotas={"vip-2": Quota(quantities={"cpu": 12})})
+        self.simulation.rule("licences", "job.labels.kind == 'licensed'", limit=3)
+        self.simulation.rule("urgent", "job.labels.kind == 'urgent'", priority=40)
+        random = self.simulation.random
+        self.simulation.stops = lambda fulfilment: random.randint(1, 3)
+        self.simulation.lasts = lambda fulfilment: random.randint(5, 20)
+
+    def arrive(self) -> None:
+        random, submit = self.simulation.random, self.simulation.submit
+        for _ in range(random.randint(1, 4)):
+            job = self._job("low", random.choice((1, 2, 3, 4)), preemptible=random.random() < 0.9)
+            submit((random.randint(1, 3), job), priority=random.choice((10, 20, 30)), owner=random.choice("abc"))
+        if random.random() < 0.3:
+            job = self._job("high", random.choice((1, 2, 4, 8)))
+            owner = f"vip-{random.randint(1, 3)}"
+            submit((random.randint(1, 3), job), priority=90, preempts=True, owner=owner)
+        if random.random() < 0.1:
+            urgent = a_job("urgent", requests={"cpu": 2}, labels={"kind": "urgent"}, preemptible=True, time_limit=20)
+            plain = a_job("plain", requests={"cpu": 2}, preemptible=True, time_limit=20)
+            submit((1, urgent), (2, plain), priority=50, preempts=True, owner=random.choice("abc"))
+
+    def _job(self, name: str, cpu: int, **said: Any) -> Job:
+        random = self.simulation.random
+        return a_job(
+            name,
+            requests={"cpu": cpu},
+            time_limit=random.choice((None, 20, 40)),
+            resources=random.choice([()] * 9 + [("x",), ("y",)]),
+            spread=random.choice([None] * 8 + ["order"]),
+            labels=random.choice([{}] * 7 + [{"kind": "licensed"}]),
+            **said,
+        )
+
+
+class Rooms:
+    """Rooms that were made by stopping work, and whether who asked for them moved in when they were free."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._made: list[tuple[int, str, str, set[str]]] = []
+        self.evictions: list[Eviction] = []
+        self.unused: list[str] = []
+
+    def note(self, decision: Decision, second: int) -> None:
+        """After each cycle."""
+        asked: dict[tuple[str, str], set[str]] = {}
+        for one in decision.evictions:
+            asked.setdefault((one.by, one.target), set()).add(one.fulfilment)
+        self.evictions += decision.evictions
+        for room in list(self._made):
+            made, by, target, victims = room
+            if not any(self._simulation.is_live(victim) for victim in victims):
+                self._made.remove(room)
+                if not self._moved_in(by, target, made) and self._simulation.waits(by):
+                    self.unused.append(f"{by} on {target}: asked in {made}, free in {second}")
+        self._made += [(second, by, target, victims) for (by, target), victims in asked.items()]
+
+    def _moved_in(self, order: str, target: str, since: int) -> bool:
+        return any((one.order, one.target) == (order, target) for one in self._simulation.placed if one.second > since)
+
+
+@cache
+def preempted(seed: int) -> tuple[Simulation, Rooms]:
+    work = Preempting(seed)
+    rooms = Rooms(work.simulation)
+    for second in range(CYCLES):
+        work.arrive()
+        rooms.note(work.simulation.step(), second)
+    assert len(rooms.evictions) > 50
+    return work.simulation, rooms
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_room_that_was_made_is_used_by_who_asked_for_it(seed: int) -> None:
+    _, rooms = preempted(seed)
+    assert not rooms.unused
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_two_orders_never_stop_each_other(seed: int) -> None:
+    _, rooms = preempted(seed)
+    pairs = {(one.by, one.order) for one in rooms.evictions}
+    assert not {(by, other) for by, other in pairs if (other, by) in pairs}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_what_is_stopped_for_others_does_not_fail(seed: int) -> None:
+    simulation, rooms = preempted(seed)
+    stopped = Counter(one.order for one in rooms.evictions)
+    assert max(stopped.values()) > 5
+    assert not simulation.failed
