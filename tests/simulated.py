@@ -36,7 +36,7 @@ class Placed(NamedTuple):
     order: str
     job: str
     target: str
-    count: int
+    tasks: int
 
 
 class Simulation(Stage):

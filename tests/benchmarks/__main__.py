@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.benchmarks import engine, failover, flow, latency, place, rows, stats, submit
+from tests.benchmarks import engine, failover, flow, latency, packing, place, rows, stats, submit
 
 BENCHES = {
     "failover": failover.run,
     "submit": submit.run,
     "latency": latency.run,
     "engine": engine.run,
+    "packing": packing.run,
     "place": place.run,
     "flow": flow.run,
     "stats": stats.run,

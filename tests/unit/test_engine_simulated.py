@@ -162,7 +162,7 @@ class Preempting:
 
     def arrive(self) -> None:
         random, submit = self.simulation.random, self.simulation.submit
-        for _ in range(random.randint(1, 4)):
+        for _ in range(random.randint(1, 2)):
             job = self._job("low", random.choice((1, 2, 3, 4)), preemptible=random.random() < 0.9)
             submit((random.randint(1, 3), job), priority=random.choice((10, 20, 30)), owner=random.choice("abc"))
         if random.random() < 0.3:
