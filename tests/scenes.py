@@ -48,7 +48,7 @@ def drawn(random: Random, choices: Mapping[str, Sequence[Any]]) -> Said:
     return {name: random.choice(values) for name, values in choices.items()}
 
 
-NAMES = ("t0", "t1", "t2", "t3")
+NAMES = tuple(f"t{at}" for at in range(6))
 UNIQUE = ("x", "y")
 OPEN = Window(days=("mon",), from_="08:00", to="18:00")
 CLOSED = Window(days=("tue",), from_="08:00", to="18:00")
@@ -118,6 +118,29 @@ ORDERS: Choices = {
     "gang": rarely(False, True, times_more=3),
     "preempts": [False, True],
 }
+# Worlds in which hardly anything is refused for another reason than that there is no room yet.
+BUSY_JOBS: Choices = JOBS | {
+    "requests": [{"cpu": cpu} for cpu in (0.5, 1, 2, 4, 5)] + [{"cpu": 4, "memory": 1}, {"cpu": 1, "memory": 3}],
+    "time_limit": [None, 10, 50, 50, 100, 1000],
+    "target_policy": [None],
+    "drivers": [()],
+    "constraints": rarely(None, *CONSTRAINTS[7:], times_more=8),
+    "region": [""],
+    "resources": rarely((), ("x",), times_more=20),
+}
+BUSY_TARGETS: Choices = TARGETS | {
+    "capacity": [{"cpu": 5}, {"cpu": 6}, {"cpu": 4}, {"cpu": 8, "memory": 4}, {"cpu": 7, "memory": 3}],
+    "windows": [()],
+    "cordoned": [False],
+    "unready": [False],
+}
+BUSY_ORDERS: Choices = ORDERS | {
+    "priority": [50, 50, 50, 90],
+    "target_policy": [None],
+    "not_before": [None],
+    "paused": [False],
+    "gang": [False, False, False, True],
+}
 About = Callable[[Job], bool]
 Where = Callable[[Mapping[str, str]], bool]
 RULES: tuple[tuple[str, About, Where], ...] = (
@@ -156,10 +179,15 @@ SETTINGS: Choices = {
     "quotas": rarely({}, *QUOTAS, times_more=4),
     "reservations": [0, 1, 8],
 }
+BUSY_SETTINGS: Choices = SETTINGS | {
+    "cycle_budget": rarely(1000, 3, 8, times_more=5),
+    "quotas": rarely({}, *QUOTAS, times_more=8),
+    "reservations": [8, 8, 1],
+}
 
 
-def an_order(random: Random, at: int, pool: Sequence[Job], *, preempts: bool) -> Order:
-    said = drawn(random, ORDERS)
+def an_order(random: Random, at: int, pool: Sequence[Job], choices: Choices, *, preempts: bool) -> Order:
+    said = drawn(random, choices)
     gang = said.pop("gang")
     found = tuple(
         ResolvedJob(job=msgspec.structs.replace(random.choice(pool), name=f"j{position}"), count=random.randint(1, 4))
@@ -184,26 +212,28 @@ def scenes(draw: st.DrawFn, *, preempts: bool = False) -> Scene:
     """`preempts`: some orders may displace others."""
     targets, kinds, orders, past, rules = draw(SIZES)
     random = Random(draw(SEEDS))
-    pool = [Job(command=("true",), **drawn(random, JOBS)) for _ in range(kinds)]
-    there = {name: drawn(random, TARGETS) for name in NAMES[:targets]}
+    busy = random.random() < 0.5
+    of_jobs, of_targets, of_orders = (BUSY_JOBS, BUSY_TARGETS, BUSY_ORDERS) if busy else (JOBS, TARGETS, ORDERS)
+    pool = [Job(command=("true",), **drawn(random, of_jobs)) for _ in range(kinds)]
+    there = {name: drawn(random, of_targets) for name in NAMES[:targets]}
     unready = frozenset(name for name, said in there.items() if said.pop("unready"))
     scene = Scene(
         targets=tuple(Target(name=name, **said) for name, said in there.items()),
         unready=unready,
-        orders=tuple(an_order(random, at, pool, preempts=preempts) for at in range(orders)),
+        orders=tuple(an_order(random, at, pool, of_orders, preempts=preempts) for at in range(orders)),
         running=(),
         failed=(),
         rules=tuple(random.sample(LAWS, rules)),
-        settings=Settings(**drawn(random, SETTINGS)),
+        settings=Settings(**drawn(random, BUSY_SETTINGS if busy else SETTINGS)),
     )
-    return under_way(random, scene, past) if targets else scene
+    return under_way(random, scene, 2 * past if busy else past, within_capacity=busy) if targets else scene
 
 
 # Bytes hardly ever repeat, where numbers do.
 SEEDS = st.binary(min_size=8, max_size=8)
 # Targets, kinds of jobs, orders, tasks that were placed before, rules: large ones are more likely to show something.
 SIZES = st.tuples(
-    st.sampled_from([0, 1, 2, 2, 3, 3, 3, 4, 4, 4]),
+    st.sampled_from([0, 1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 6]),
     st.sampled_from([1, 2, 3, 4, 5, 6]),
     st.sampled_from([0, 1, 2, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8]),
     st.sampled_from([0, 1, 2, 3, 4, 5, 6, 8, 10]),
@@ -211,8 +241,11 @@ SIZES = st.tuples(
 )
 
 
-def under_way(random: Random, scene: Scene, past: int) -> Scene:
-    """Some tasks run, some failed before; nobody holds what another holds."""
+def under_way(random: Random, scene: Scene, past: int, *, within_capacity: bool) -> Scene:
+    """Some tasks run, some failed before; nobody holds what another holds.
+
+    Where targets may have more than their capacity, somebody lowered it.
+    """
     tasks = [
         (order.id, found.job.name, index)
         for order in scene.orders
@@ -220,16 +253,27 @@ def under_way(random: Random, scene: Scene, past: int) -> Scene:
         for index in range(found.count)
     ]
     held: set[str] = set()
-    running, failed = [], []
+    running: list[Task] = []
+    failed: list[Task] = []
+    ages = [0, 0, 5, 20, 60] if within_capacity else [0, 5, 60, 500, 2000]
     for order, job, index in random.sample(tasks, min(past, len(tasks))):
-        task = Task(order, job, index, random.choice(scene.targets).name, random.choice([0, 5, 20, 60, 500, 2000]))
+        task = Task(order, job, index, random.choice(scene.targets).name, random.choice(ages))
         wanted = set(scene.job(order, job).resources)
-        if random.random() < 0.7 and not wanted & held:
+        if within_capacity and not _fits(replace(scene, running=tuple(running)), task):
+            continue
+        if random.random() < (0.95 if within_capacity else 0.7) and not wanted & held:
             held |= wanted
             running.append(task)
         else:
             failed.append(replace(task, **drawn(random, DETOURS)))
     return replace(scene, orders=_sent(scene.orders, failed), running=tuple(running), failed=tuple(failed))
+
+
+def _fits(scene: Scene, task: Task) -> bool:
+    there = [scene.job(one.order, one.job) for one in (*scene.running, task) if one.target == task.target]
+    target = next(target for target in scene.targets if target.name == task.target)
+    capacity = target.capacity or {}
+    return all(sum((job.requests or {}).get(name, 0) for job in there) <= most for name, most in capacity.items())
 
 
 def _sent(orders: Sequence[Order], failed: Sequence[Task]) -> tuple[Order, ...]:
