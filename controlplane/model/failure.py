@@ -1,8 +1,10 @@
 """What happens after an attempt ended: one pure function, decision and reason out.
 
 The first policy that matches decides: those of the order, then those of the job, then the defaults, which match
-everything. `limit` counts retries, for each policy and each reason by itself. Time comes in as `now`, and what looks
-random in a delay follows from the attempt's own name, so the same end always leads to the same decision.
+everything. `limit` counts retries, for each policy and each reason by itself. A preempted attempt is not to blame for
+its end: only a policy that names Preempted decides about it, and by default it is tried again without limit. Time
+comes in as `now`, and what looks random in a delay follows from the attempt's own name, so the same end always leads
+to the same decision.
 """
 
 from __future__ import annotations
@@ -19,17 +21,18 @@ from controlplane.model.job import FailureMatch, FailurePolicy
 
 FAILED = "Failed"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
+PREEMPTED = "Preempted"
 # Why the leader asks for a stop when nobody failed.
 CANCELLED, MOVED, ORDER_FAILED = "Cancelled", "Moved", "OrderFailed"
 
 # What policies may name. An end for any other reason counts as Failed.
 REASONS = (
-    FAILED, "StartError", "ImageError", "TimedOut", "Evicted", "Preempted", "TargetLost", "Lost", DEADLINE_EXCEEDED,
+    FAILED, "StartError", "ImageError", "TimedOut", "Evicted", PREEMPTED, "TargetLost", "Lost", DEADLINE_EXCEEDED,
     "Declined",
 )  # fmt: skip
 ACTIONS = ("retry", "ignore", "fail", "fail_order", "hold")
 # Ends for which the work itself is not to blame.
-RETRIED = frozenset({"TargetLost", "Lost", "Evicted", "Preempted"})
+RETRIED = frozenset({"TargetLost", "Lost", "Evicted", PREEMPTED})
 DEFAULT_LIMIT = 5
 DEFAULT_CAP_SECONDS = 3600
 _JITTER = 0.2
@@ -98,9 +101,9 @@ def reason_of(reason: str) -> str:
 
 
 def matches(on: FailureMatch | None, observed: ObservedTask, reason: str) -> bool:
-    """Each list that is not empty must hold what was observed."""
-    if on is None:
-        return True
+    """Each list that is not empty must hold what was observed; Preempted must be named."""
+    if on is None or (reason == PREEMPTED and PREEMPTED not in on.reasons):
+        return reason != PREEMPTED
     return (
         (not on.exit_codes or observed.exit_code in on.exit_codes)
         and (not on.reasons or reason in on.reasons)
@@ -129,6 +132,8 @@ def _follow(policy: FailurePolicy, name: str, reason: str, observed: ObservedTas
 
 
 def _retry(policy: FailurePolicy, name: str, reason: str, observed: ObservedTask, known: Circumstances) -> Decision:
+    if reason == PREEMPTED and name == "default[0]":
+        return Decision("retry", f"{reason}: policy {name} tries again, however often that happens", name)
     limit = DEFAULT_LIMIT if policy.limit is None else policy.limit
     before = known.retried.get((name, reason), 0)
     if before >= limit:

@@ -66,7 +66,7 @@ def test_the_table_knows_every_reason_and_every_action() -> None:
     assert {policy.action for policy, _ in POLICIES.values() if policy is not None} == set(failure.ACTIONS)
 
 
-@pytest.mark.parametrize("reason", failure.REASONS)
+@pytest.mark.parametrize("reason", [reason for reason in failure.REASONS if reason != "Preempted"])
 @pytest.mark.parametrize("named", POLICIES)
 @pytest.mark.parametrize("whose", ["of_order", "of_job"])
 @pytest.mark.parametrize("phase", ["Failed", "Cancelled"])
@@ -104,7 +104,24 @@ def test_the_first_match_decides_and_the_order_goes_before_the_job() -> None:
     assert failure.decide(seen(reason="Lost"), known(of_order=(second,), of_job=(first,))).policy == "order[0]"
 
 
-@pytest.mark.parametrize("reason", sorted(failure.RETRIED))
+@pytest.mark.parametrize("named", POLICIES)
+@pytest.mark.parametrize("retries", [0, 5, 1000])
+@pytest.mark.parametrize("until", [None, "2026-01-01T00:00:00.000Z"])
+def test_a_preempted_attempt_is_always_tried_again_unless_a_policy_names_it(
+    named: str, retries: int, until: str | None
+) -> None:
+    policy, expected = POLICIES[named]
+    retried = {("default[0]", "Preempted"): retries}
+    policies = () if policy is None else (policy,)
+    ended = seen("Cancelled", reason="Preempted", exit_code=137)
+    decision = failure.decide(ended, known(of_job=policies, retried=retried, until=until))
+    assert (decision.action, decision.policy, decision.not_before) == ("retry", "default[0]", None)
+    if policy is not None:
+        said = msgspec.structs.replace(policy, on=on("Preempted"))
+        assert failure.decide(ended, known(of_job=(said,))).action == (expected or "ignore")
+
+
+@pytest.mark.parametrize("reason", sorted(failure.RETRIED - {"Preempted"}))
 def test_the_fifth_retry_of_a_lost_attempt_is_the_last(reason: str) -> None:
     decided = [failure.decide(seen(reason=reason), known(retried={("default[0]", reason): n})) for n in range(8)]
     assert [decision.action for decision in decided] == ["retry"] * 5 + ["fail"] * 3

@@ -103,7 +103,7 @@ def test_the_end_carries_the_decision(phase: str, reason: str, attempt: int, dec
         ("Cancelled", "Preempted", 1, "retry", "Preempted"),
         ("Cancelled", "", 5, "retry", "Preempted"),
         ("Cancelled", "Cancelled", 1, "retry", "Preempted"),
-        ("Cancelled", "", 6, "fail", "Preempted"),
+        ("Cancelled", "", 60, "retry", "Preempted"),
         ("Succeeded", "", 1, "done", ""),
         ("Failed", "ExitCode", 1, "fail", "ExitCode"),
     ],
