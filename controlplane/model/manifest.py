@@ -41,6 +41,8 @@ KINDS: Mapping[str, type[msgspec.Struct]] = {
     "Settings": Settings,
 }
 _MAX_DEPTH = 12
+# Numbers that may be negative.
+_SIGNED = frozenset({"prefer"})
 _QUANTITY_MAPS = frozenset({"requests", "capacity", "default_requests", "quantities"})
 _DURATIONS = frozenset(
     {
@@ -112,7 +114,8 @@ def _value(value: object, kind: Any, path: str, depth: int) -> object:
 
 def _union(value: object, kinds: list[Any], path: str, depth: int) -> object:
     if set(kinds) == {int, float}:
-        return quantity.parse(value, path)
+        signed = path.rsplit(".", 1)[-1] in _SIGNED
+        return quantity.parse_signed(value, path) if signed else quantity.parse(value, path)
     structs = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
     if structs and isinstance(value, Mapping):
         return _struct(value, structs[0], path, depth)

@@ -72,6 +72,15 @@ def parse(text: object, field: str) -> Number:
     return check(text, field)  # type: ignore[arg-type]
 
 
+def parse_signed(text: object, field: str) -> Number:
+    """A number of either sign, in the notation of quantities."""
+    if isinstance(text, str) and text.strip().startswith("-"):
+        return -parse(text.strip()[1:], field)
+    if isinstance(text, int | float) and not isinstance(text, bool) and text < 0:
+        return -check(-text, field)
+    return parse(text, field)
+
+
 def parse_duration(text: object, field: str) -> Number:
     """A duration in seconds from `30s`, `1h30m`, `500ms`, `2d` or a plain number of seconds."""
     if not isinstance(text, str):
