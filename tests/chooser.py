@@ -170,8 +170,8 @@ def first_rank(level: list[Group], owner: str) -> tuple[str, str, str, int]:
 
 def at_moment(place: Place, moment: float) -> Place:
     """The place when everything is gone that is known to be over by then."""
-    left = [one for one in place.running if one.ends_in is None or one.ends_in > moment]
-    return replace(place, running=left)
+    over = [one for one in place.running if one.ends_in is not None and one.ends_in <= moment]
+    return replace(place, running=[one for one in place.running if one not in over], over=over)
 
 
 def soonest(state: State, group: Group, place: Place) -> float | None:
@@ -186,13 +186,13 @@ def soonest(state: State, group: Group, place: Place) -> float | None:
 def gang_at(state: State, parts: list[Group], moment: float) -> State | None:
     """The state with the whole gang laid, when everything is gone that is over by then; None when it does not go in.
 
-    Nobody asks again for quotas and unique resources.
+    Nobody asks again for quotas. What another holds stays held: no room is kept for who would not get it.
     """
     for order in orders(state, parts):
         then = copy.deepcopy(state)
         then.places = [at_moment(place, moment) for place in then.places]
         then.placed = []
-        if all(then.lay(replace(group, unique=frozenset()), group.count) == group.count for group in order):
+        if all(then.lay(group, group.count) == group.count for group in order):
             return then
     return None
 

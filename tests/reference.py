@@ -81,7 +81,8 @@ class Kept:
 
 @dataclass
 class Place:
-    """A target. `kept` is the room there that waits for somebody, if any does."""
+    """A target. `kept` is the room there that waits for somebody, if any does; `over` is what will have ended at a
+    later moment: limits of rules count what runs now."""
 
     name: str
     region: str
@@ -94,6 +95,7 @@ class Place:
     failures: int = 0
     running: list[Running] = field(default_factory=list)
     kept: Kept | None = None
+    over: list[Running] = field(default_factory=list)
 
     def free(self, name: str) -> Number:
         return self.capacity.get(name, 0) - sum((one.job.requests or {}).get(name, 0) for one in self.running)
@@ -243,7 +245,8 @@ class State:
 
     def _left(self, law: Law) -> int:
         there = (place for place in self.places if law.where(place.labels))
-        return (law.effect.limit or 0) - sum(law.about(one.job) for place in there for one in place.running)
+        counted = (one for place in there for one in (*place.running, *place.over))
+        return (law.effect.limit or 0) - sum(law.about(one.job) for one in counted)
 
     def at_once(self, group: Group) -> int:
         """How many may go in one round: one holder of a unique resource, no more than a limit leaves."""
@@ -357,6 +360,10 @@ class State:
                 break
             self.put(group, max(taking, key=worth))
             done += 1
+        # Which task of a run gets which of its places is decided by the order of places.
+        order = [place.name for place in self.places]
+        run = len(self.placed) - done
+        self.placed[run:] = sorted(self.placed[run:], key=lambda one: order.index(one[2]))
         return done
 
     def reason(self, group: Group) -> str:

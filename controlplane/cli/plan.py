@@ -78,6 +78,9 @@ def show(out: Output, found: Plan) -> None:
         if found.placements:
             out.text("")
             out.rows(PLACEMENTS, found.placements)
+        if found.evictions:
+            out.text("")
+            out.rows(EVICTIONS, found.evictions)
         verdicts.show(out, found.groups)
 
 
@@ -86,6 +89,11 @@ def _starts(placement: PlannedPlacement) -> str:
     return f"in about {ages.show(seconds)}" if seconds > 0 else "now"
 
 
+EVICTIONS = (
+    Column("STOPS", lambda eviction: eviction.fulfilment),
+    Column("ORDER", lambda eviction: eviction.order),
+    Column("TARGET", lambda eviction: eviction.target),
+)
 PLACEMENTS = (
     Column("JOB", lambda placement: placement.job),
     Column("COUNT", lambda placement: str(placement.count)),

@@ -72,7 +72,7 @@ def choose(world: World, newcomer: str, candidates: Sequence[Unstarted]) -> list
         source = one.fulfilment.target
         if source not in capacity:
             continue
-        if len(chosen) == MOST or source == newcomer or row not in room.open_rows(one.signature)[0]:
+        if len(chosen) == MOST or source == newcomer or row not in room.open_rows(one.signature):
             continue
         needs = {name: amount for name, amount in one.fulfilment.requests.items() if amount > 0}
         if _load(capacity[newcomer], free[newcomer], needs) >= _load(capacity[source], free[source], {}):

@@ -233,7 +233,7 @@ class Backlog:
             place = (priority, ledger.order.owner, signature, identity if ledger.resolved.gang else "")
             if ledger.resolved.gang:
                 gang = place = gang or place
-            member = (_rank(ledger, position), resolved.job.name)
+            member = (rank_of(ledger, position), resolved.job.name)
             line = self._lines.get(place)
             if line is None:
                 line = self._lines[place] = _Line()
@@ -302,7 +302,7 @@ def _just_after(moment: str) -> str | None:
         return None
 
 
-def _rank(ledger: OrderLedger, position: int) -> Rank:
+def rank_of(ledger: OrderLedger, position: int) -> Rank:
     order = ledger.order
     return (deadline_of(order.created, order.deadline), order.created, order.id, position)
 

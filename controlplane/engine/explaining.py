@@ -19,6 +19,7 @@ from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.engine import reasons, sentences, unstarted, words
 from controlplane.engine.backlog import Backlog
+from controlplane.engine.decide import Decision
 from controlplane.engine.guarding import decide_guarded, room_of
 from controlplane.engine.room import Room
 from controlplane.engine.service import Queue, Rank
@@ -40,11 +41,14 @@ def explain(ledgers: Ledgers, order: str, now: datetime, cycle: int | None = Non
     backlog, seen = survey(ledgers, now, ward)
     room = room_of(seen, ward)
     world = room.world
+    ahead = ahead_of(backlog.queues(), order)
+    decision = next_decision(world, backlog, ward)
+    going = sum(sum(batch.counts) for batch in decision.batches if batch.order == order)
+    if decision.kept is not None and decision.targets == world.floor.names:
+        room.kept = decision.kept.only_for(one.order for one in ahead)
     groups: tuple[GroupExplanation, ...] = ()
     with reporting(ward, order):
         groups = tuple(groups_of(room, ledger, times.show(now)))
-    ahead = ahead_of(backlog.queues(), order)
-    going = next_to_go(world, backlog, order, ward)
     why = why_isolated(ledgers, order, ward)
     if why:
         groups = tuple(_isolated_groups(ledger, groups))
@@ -52,7 +56,7 @@ def explain(ledgers: Ledgers, order: str, now: datetime, cycle: int | None = Non
         order=order,
         cycle=cycle,
         revision=world.revision,
-        conclusion=why or conclusion(ledger, groups, ahead, going),
+        conclusion=why or conclusion(ledger, groups, ahead, going, times.show(now)),
         groups=groups,
         ahead=tuple(ahead[:_MOST_AHEAD]),
         ahead_total=sum(one.tasks for one in ahead),
@@ -98,33 +102,41 @@ def rule_errors(world: World, ledger: OrderLedger) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def survey(ledgers: Ledgers, now: datetime, ward: Casualties | None = None) -> tuple[Backlog, World]:
+def survey(
+    ledgers: Ledgers, now: datetime, ward: Casualties | None = None, *, preempting: bool = False
+) -> tuple[Backlog, World]:
     """Everything that waits and the world it waits in, as a cycle would begin with them: without what the ward holds,
-    and without what raises."""
+    and without what raises. `preempting`: for an order that may displace others and that nobody submitted."""
     ward = ward if ward is not None else Casualties()
     lookout, backlog = Lookout(ledgers, ward), Backlog(ledgers, ward)
     backlog.update(list(ledgers.orders), now, lookout.book(ledgers.cache.snapshot))
-    world = lookout.look(now, apart=backlog.apart, preempting=backlog.preempting)
+    world = lookout.look(now, apart=backlog.apart, preempting=preempting or backlog.preempting)
     backlog.leave_out(ward.orders)
     return backlog, world
 
 
 def groups_of(room: Room, ledger: OrderLedger, now: str) -> list[GroupExplanation]:
-    """One for each job with waiting tasks, and one for those of its tasks that may not go where they were."""
+    """One for each job with waiting tasks, and one for those of its tasks that may not go where they were; of each,
+    those that back off stand apart."""
     jobs = {resolved.job.name: resolved.job for resolved in ledger.resolved.jobs}
-    return [
-        group_of(room, ledger, jobs[name], detour, reason)
-        for (name, detour), reason in reasons.of_parts(room, ledger, now).items()
-    ]
+    found: list[GroupExplanation] = []
+    for (name, detour), reason in reasons.of_parts(room, ledger, now).items():
+        waiting, backing_off = reasons.waiting_and_backing_off(ledger, name, detour, reason, now)
+        verdicts = _verdicts(room, ledger, jobs[name], detour, reason)
+        counted = ((waiting, reason), (backing_off, words.BACKING_OFF))
+        found += [
+            GroupExplanation(job=name, count=count, reason=why, targets=verdicts) for count, why in counted if count
+        ]
+    return found
 
 
-def group_of(room: Room, ledger: OrderLedger, job: Job, detour: Detour, reason: str) -> GroupExplanation:
-    count = dict(ledger.jobs[job.name].parts())[detour]
+def _verdicts(room: Room, ledger: OrderLedger, job: Job, detour: Detour, reason: str) -> tuple[TargetVerdict, ...]:
     signature = signature_of(ledger, job, room.world.book.facts(ledger.order, job), detour)
     verdicts = verdicts_of(room, signature)
-    if reason == words.QUOTA:
-        verdicts = tuple(_by_quota(verdict) if verdict.fits else verdict for verdict in verdicts)
-    return GroupExplanation(job=job.name, count=count, reason=reason, targets=verdicts)
+    if reason != words.QUOTA:
+        return verdicts
+    has_any = room.owners.has(ledger.order.owner)[0] > 0
+    return tuple(_by_quota(verdict, has_any=has_any) if verdict.fits else verdict for verdict in verdicts)
 
 
 def verdicts_of(room: Room, signature: Signature) -> tuple[TargetVerdict, ...]:
@@ -134,13 +146,17 @@ def verdicts_of(room: Room, signature: Signature) -> tuple[TargetVerdict, ...]:
     )
 
 
-def _by_quota(verdict: TargetVerdict) -> TargetVerdict:
+def _by_quota(verdict: TargetVerdict, *, has_any: bool) -> TargetVerdict:
+    """Waiting helps an owner who has something that will be over."""
+    why = (
+        "its owner has as much as its quota allows" if has_any else "its owner's quota does not allow that much at all"
+    )
     return TargetVerdict(
         target=verdict.target,
         fits=False,
         filter=words.QUOTA,
-        waiting_helps=True,
-        sentence=f"{verdict.target} would take it, but its owner has as much as its quota allows",
+        waiting_helps=has_any,
+        sentence=f"{verdict.target} would take it, but {why}",
     )
 
 
@@ -159,21 +175,24 @@ def ahead_of(queues: list[Queue], order: str) -> list[Ahead]:
     return [Ahead(order=name, priority=-place[0], tasks=tasks[name]) for name, place in ordered]
 
 
-def next_to_go(world: World, backlog: Backlog, order: str, ward: Ward) -> int:
-    """How many tasks of the order go at once, if nothing changes."""
+def next_decision(world: World, backlog: Backlog, ward: Ward) -> Decision:
+    """What goes at once, if nothing changes."""
     unbounded = msgspec.structs.replace(world.settings, cycle_budget=_PLENTY)
-    _, decision = decide_guarded(replace(world, settings=unbounded), backlog.queues, ward)
-    return sum(sum(batch.counts) for batch in decision.batches if batch.order == order)
+    return decide_guarded(replace(world, settings=unbounded), backlog.queues, ward)[1]
 
 
-def conclusion(ledger: OrderLedger, groups: Sequence[GroupExplanation], ahead: Sequence[Ahead], going: int) -> str:
+def conclusion(
+    ledger: OrderLedger, groups: Sequence[GroupExplanation], ahead: Sequence[Ahead], going: int, now: str
+) -> str:
     """One line for a person: what waits, and what is placed and does not start."""
-    waits = _waits(ledger, groups, ahead, going)
+    waits = _waits(ledger, groups, ahead, going, now)
     unstarted_tasks = unstarted.sentence_of(ledger)
     return " ".join(filter(None, (waits, unstarted_tasks))) or "Nothing of this order waits."
 
 
-def _waits(ledger: OrderLedger, groups: Sequence[GroupExplanation], ahead: Sequence[Ahead], going: int) -> str:
+def _waits(
+    ledger: OrderLedger, groups: Sequence[GroupExplanation], ahead: Sequence[Ahead], going: int, now: str
+) -> str:
     """Empty when nothing does."""
     waiting = sum(group.count for group in groups)
     if not waiting:
@@ -188,10 +207,10 @@ def _waits(ledger: OrderLedger, groups: Sequence[GroupExplanation], ahead: Seque
     if going:
         return f"{front}; {going} of them for the next cycle only."
     worst = max(groups, key=lambda group: group.count)
-    return f"{front}: {_because(ledger, worst, ahead)}"
+    return f"{front}: {_because(ledger, worst, ahead, now)}"
 
 
-def _because(ledger: OrderLedger, group: GroupExplanation, ahead: Sequence[Ahead]) -> str:
+def _because(ledger: OrderLedger, group: GroupExplanation, ahead: Sequence[Ahead], now: str) -> str:
     match group.reason:
         case words.PAUSED:
             return "the order is paused. `cpctl resume` lets it go on."
@@ -200,7 +219,7 @@ def _because(ledger: OrderLedger, group: GroupExplanation, ahead: Sequence[Ahead
         case words.WAITS_FOR_JOBS:
             return f"{group.job} comes after {', '.join(ledger.waits_for(group.job))}, which did not succeed yet."
         case words.BACKING_OFF:
-            return "it failed before and is tried again later."
+            return f"it failed before and is tried again at {ledger.jobs[group.job].next_time(now) or 'a later time'}."
         case words.NO_TARGETS:
             return "there is no target."
         case words.GANG:

@@ -1,47 +1,85 @@
 """Forecast: cycles of the future, from the time limits of what runs and of what they would place.
 
-What has no time limit never ends here, so a forecast promises nothing that it cannot know.
+What has no time limit never ends here, so a forecast promises nothing that it cannot know. Everything that a cycle
+reads goes along with time: room, shares and quotas of owners, limits of rules, unique resources, tasks that keep
+apart, tasks that become ready at a known moment. Work that is preempted stops at once here, and waits again.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from immutables import Map
-
-from controlplane.cache.target_ledger import kind_of
-from controlplane.engine import reserving
+from controlplane.engine import supposing
 from controlplane.engine.decide import Decision, Placement, decide
+from controlplane.engine.ends import Ends
+from controlplane.engine.preempting import Eviction
 from controlplane.engine.service import Group, Queue
 from controlplane.engine.signature import Signature
-from controlplane.engine.world import TargetRow, World
-from controlplane.model import times
+from controlplane.engine.world import World
+from controlplane.model import times, windows
 from controlplane.model.explanation import PlannedPlacement
-from controlplane.model.fulfilment import Claim, Fulfilment, TaskRef, TaskSpec, Traits
+from controlplane.model.fulfilment import Fulfilment, TaskRef, TaskSpec, Traits
 from controlplane.model.packing import sizes, together
 from controlplane.model.quantity import Number, whole
 
 # A person asks and waits: after so many steps into the future the answer is that nobody knows.
 _MOST_STEPS = 200
 _INSTANT = 0.001
+# How the identities of fulfilments begin that a forecast made up.
+SUPPOSED = "supposed-"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Tasks of one job of one order, and the queue that they wait in; `gang` is the order of a gang, which waits
+    alone."""
+
+    priority: int
+    owner: str
+    signature: Signature
+    group: Group
+    gang: str = ""
+
+    @property
+    def line(self) -> tuple[int, str, Signature | None, str]:
+        return (self.priority, self.owner, None if self.gang else self.signature, self.gang)
 
 
 @dataclass(slots=True)
-class _Waiting:
-    queue: Queue
-    groups: list[Group]
+class Known:
+    """What a forecast has to know beside the world. `coming` becomes ready after so many seconds; `limits` names the
+    rules that count a fulfilment; `of` tells what a fulfilment becomes when it is stopped and waits again."""
+
+    coming: Sequence[tuple[float, Waiting]] = ()
+    limits: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    of: Callable[[Fulfilment], Iterable[Waiting]] = lambda _: ()
+
+
+def waiting_in(queues: Iterable[Queue]) -> Iterator[Waiting]:
+    for queue in queues:
+        groups = list(queue.groups)
+        parts = queue.parts or (queue.signature,) * len(groups)
+        for group, signature in zip(groups, parts, strict=False):
+            yield Waiting(queue.priority, queue.owner, signature, group, group.order if queue.parts else "")
 
 
 class Forecast:
-    def __init__(self, world: World, queues: list[Queue], order: str) -> None:
+    def __init__(self, world: World, queues: Iterable[Queue], order: str, known: Known | None = None) -> None:
         self._world = world
         self._start = world.now
-        self._waiting = [_Waiting(queue, list(queue.groups)) for queue in queues]
+        self._known = known or Known()
+        self._waiting: dict[tuple[object, ...], Waiting] = {}
+        self._coming = [(seconds, at, one) for at, (seconds, one) in enumerate(self._known.coming) if seconds > 0]
+        heapq.heapify(self._coming)
+        for one in (*waiting_in(queues), *(one for seconds, one in self._known.coming if seconds <= 0)):
+            self._wait(one)
+        self._limits = dict(self._known.limits)
+        self._supposed: dict[str, Waiting] = {}
         self._order = order
-        self._made = 0
+        self.evictions: list[Eviction] = []
 
     def placements(self) -> Iterator[PlannedPlacement]:
         """Where and when the order's tasks would go, in order of time."""
@@ -51,53 +89,93 @@ class Forecast:
                 if placement.order == self._order:
                     yield self._planned(placement)
             self._settle(decision)
-            if not any(group.order == self._order for line in self._waiting for group in line.groups):
+            if not self._left():
                 return
-            if not self._pass_time():
+            if not self._stop(decision.evictions) and not self._pass_time():
                 return
 
+    def _left(self) -> bool:
+        """Whether anything of the order waits, or will."""
+        coming = (one for _, _, one in self._coming)
+        return any(one.group.order == self._order for one in (*self._waiting.values(), *coming))
+
     def _planned(self, placement: Placement) -> PlannedPlacement:
-        seconds = (self._world.now - self._start).total_seconds()
         return PlannedPlacement(
             job=placement.job,
             count=placement.count,
             target=placement.target,
-            start_in_seconds=whole(round(seconds, 3)),
+            start_in_seconds=whole(round(self._seconds(), 3)),
         )
 
+    def _seconds(self) -> float:
+        return (self._world.now - self._start).total_seconds()
+
+    def _wait(self, one: Waiting) -> None:
+        key = (*one.line, one.signature, one.group.rank, one.group.job)
+        known = self._waiting.get(key)
+        count = one.group.count + (known.group.count if known is not None else 0)
+        self._waiting[key] = replace(one, group=replace(one.group, count=count))
+
     def _queues(self) -> list[Queue]:
-        return [
-            replace(line.queue, groups=tuple(line.groups), tasks=sum(group.count for group in line.groups))
-            for line in self._waiting
-            if line.groups
-        ]
+        lines: dict[tuple[object, ...], list[Waiting]] = {}
+        for one in self._waiting.values():
+            lines.setdefault(one.line, []).append(one)
+        found = []
+        for members in lines.values():
+            members.sort(key=lambda one: one.group.rank)
+            first = members[0]
+            found.append(
+                Queue(
+                    priority=first.priority,
+                    owner=first.owner,
+                    signature=first.signature,
+                    groups=tuple(one.group for one in members),
+                    tasks=sum(one.group.count for one in members),
+                    parts=tuple(one.signature for one in members) if first.gang else (),
+                )
+            )
+        return found
 
     def _settle(self, decision: Decision) -> None:
         """What was placed runs from now on and waits no more."""
-        taken: Counter[tuple[str, str, Signature]] = Counter()
-        rows = {row.name: row for row in self._world.targets}
-        held = dict(self._world.held)
+        members: dict[tuple[str, str, Signature], list[tuple[object, ...]]] = {}
+        for key, one in self._waiting.items():
+            members.setdefault((one.group.order, one.group.job, one.signature), []).append(key)
+        added: list[Fulfilment] = []
+        apart: list[str] = []
         for placement in decision.placements:
-            taken[placement.order, placement.job, placement.signature] += placement.count
-            made = [self._fulfilment(placement, count) for count in sizes(placement.count, placement.signature.pack)]
-            rows[placement.target] = _with(rows[placement.target], made)
-            for one in made:
-                held.update((name, _claim(one, name)) for name in one.holds)
-        for line in self._waiting:
-            parts = line.queue.parts or [line.queue.signature] * len(line.groups)
-            line.groups = [
-                replace(group, count=left)
-                for group, signature in zip(line.groups, parts, strict=False)
-                if (left := group.count - taken[group.order, group.job, signature]) > 0
-            ]
-        self._world = replace(self._world, targets=tuple(rows.values()), held=held)
+            one = self._take(members[placement.order, placement.job, placement.signature], placement.count)
+            for count in sizes(placement.count, placement.signature.pack):
+                fulfilment = self._fulfilment(placement, count, one)
+                added.append(fulfilment)
+                if placement.signature.spread:
+                    apart.append(fulfilment.id)
+        self._world = supposing.after(self._world, added=added, limits=self._limits, apart=apart)
 
-    def _fulfilment(self, placement: Placement, count: int) -> Fulfilment:
-        self._made += 1
-        signature = placement.signature
-        kind = signature.kind
+    def _take(self, keys: list[tuple[object, ...]], count: int) -> Waiting:
+        """These many wait no more; one of them, for when they have to wait again."""
+        found: Waiting | None = None
+        for key in keys:
+            one = self._waiting.get(key)
+            if one is None or not count:
+                continue
+            found = found or one
+            some = min(count, one.group.count)
+            count -= some
+            if some == one.group.count:
+                del self._waiting[key]
+            else:
+                self._waiting[key] = replace(one, group=replace(one.group, count=one.group.count - some))
+        assert found is not None
+        return found
+
+    def _fulfilment(self, placement: Placement, count: int, of: Waiting) -> Fulfilment:
+        signature, kind = placement.signature, placement.signature.kind
+        identity = f"{SUPPOSED}{len(self._supposed) + 1}"
+        self._supposed[identity] = replace(of, group=replace(of.group, count=count))
+        self._limits[identity] = self._counted(placement) * count
         return Fulfilment(
-            id=f"supposed-{self._made}",
+            id=identity,
             epoch=0,
             cycle=0,
             order=placement.order,
@@ -106,14 +184,24 @@ class Forecast:
             jobs={placement.job: TaskSpec(time_limit=self._time_limit(placement))},
             requests=together(signature.requests, count),
             holds=signature.unique,
+            owner=of.owner,
             traits=Traits(
                 labels=dict(kind.labels),
                 class_=kind.class_,
                 exclusive=kind.exclusive,
+                preemptible=signature.preemptible,
                 anti_affinity=kind.anti_affinity,
             ),
             created=times.show(self._world.now),
         )
+
+    def _counted(self, placement: Placement) -> list[str]:
+        """The rules that limit and count a task there."""
+        world, row = self._world, self._world.floor.row(placement.target)
+        if not world.book.limits or row is None:
+            return []
+        ruling = world.book.rule(placement.signature.facts, world.floor.targets, world.now)
+        return [limit.name for limit in ruling.limits if limit.mask[row]]
 
     def _time_limit(self, placement: Placement) -> Number | None:
         if placement.signature.time_limit is not None:
@@ -121,59 +209,40 @@ class Forecast:
         row = self._world.floor.row(placement.target)
         return self._world.targets[row].default_time_limit if row is not None else None
 
+    def _stop(self, evictions: Sequence[Eviction]) -> bool:
+        """Lets what is preempted stop, and wait again; whether there was any."""
+        self.evictions.extend(one for one in evictions if one.by == self._order)
+        stopped = {one.fulfilment for one in evictions}
+        live = (one for row in self._world.targets for one in row.live.values())
+        gone = [one for one in live if one.id in stopped]
+        for one in gone:
+            supposed = self._supposed.get(one.id)
+            for again in [supposed] if supposed is not None else self._known.of(one):
+                self._wait(again)
+        self._world = supposing.after(self._world, removed=gone, limits=self._limits)
+        return bool(gone)
+
     def _pass_time(self) -> bool:
-        """Lets the next that ends end, and all that end with it; False when nothing is sure to."""
-        ends = [
-            (when, row.name, one)
-            for row in self._world.targets
-            for when, one in reserving.ends(row.live.values(), self._world.now)
-        ]
-        if not ends:
+        """Goes on to the next moment at which something ends, becomes ready or opens; False when there is none."""
+        world = self._world
+        ends = Ends([row.ends for row in world.targets], world.now)
+        passed = self._seconds()
+        moments = [float(ends.when.min())] if len(ends.when) else []
+        moments += [self._coming[0][0] - passed] if self._coming else []
+        moments += self._openings()
+        first = min((moment for moment in moments if moment != float("inf")), default=None)
+        if first is None:
             return False
-        first = min(when for when, _, _ in ends)
-        over: dict[str, list[Fulfilment]] = {}
-        held = dict(self._world.held)
-        for when, name, one in ends:
-            if when <= first + _INSTANT:
-                over.setdefault(name, []).append(one)
-                for resource in one.holds:
-                    held.pop(resource, None)
-        rows = tuple(_without(row, over.get(row.name, [])) for row in self._world.targets)
-        now = self._world.now + timedelta(seconds=first + _INSTANT)
-        self._world = replace(self._world, now=now, targets=rows, held=held)
+        first = max(0.0, first)
+        over = [ends.fulfilments[at] for at in (ends.when <= first + _INSTANT).nonzero()[0].tolist()]
+        while self._coming and self._coming[0][0] <= passed + first + _INSTANT:
+            self._wait(heapq.heappop(self._coming)[2])
+        now = world.now + timedelta(seconds=first + _INSTANT)
+        self._world = replace(supposing.after(world, removed=over, limits=self._limits), now=now)
         return True
 
-
-def _with(row: TargetRow, made: list[Fulfilment]) -> TargetRow:
-    return _moved(row, row.live.update({one.id: one for one in made}), made, 1)
-
-
-def _without(row: TargetRow, over: list[Fulfilment]) -> TargetRow:
-    if not over:
-        return row
-    live = row.live
-    for one in over:
-        live = live.delete(one.id)
-    return _moved(row, live, over, -1)
-
-
-def _moved(row: TargetRow, live: Map[str, Fulfilment], some: list[Fulfilment], sign: int) -> TargetRow:
-    """The target with these more or fewer on it."""
-    free: dict[str, Number] = dict(row.free)
-    kinds = Counter(row.kinds)
-    for one in some:
-        kinds[kind_of(one.traits)] += sign * len(one.tasks)
-        for name, amount in one.requests.items():
-            if name in free:
-                free[name] = whole(round(free[name] - sign * amount, 9))
-    return replace(
-        row,
-        live=live,
-        free=free,
-        kinds={kind: count for kind, count in kinds.items() if count > 0},
-        slots=None if row.slots is None else row.slots - sign * len(some),
-    )
-
-
-def _claim(one: Fulfilment, resource: str) -> Claim:
-    return Claim(resource=resource, fulfilment=one.id, order=one.order, target=one.target, epoch=0)
+    def _openings(self) -> list[float]:
+        now = self._world.now
+        kinds = {row.windows for row in self._world.targets if row.windows}
+        opens = (windows.next_opening(kind, now) for kind in kinds if not windows.is_open(kind, now))
+        return [(moment - now).total_seconds() for moment in opens if moment is not None]

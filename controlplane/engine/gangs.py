@@ -5,12 +5,13 @@ Tried in two orders only: of all ways to fill targets there are too many to say 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from controlplane.engine import words
-from controlplane.engine.laying import place
-from controlplane.engine.neighbours import Neighbours
+from controlplane.engine.kept import UNLIMITED, Beneficiary
+from controlplane.engine.laying import Laid, place
 from controlplane.engine.room import Room
 from controlplane.engine.service import Group
 from controlplane.engine.signature import Signature
@@ -43,31 +44,46 @@ def refusal(trial: Room, owner: str, parts: Parts) -> str | None:
 
 
 def keep_room(room: Room, parts: Parts) -> bool:
-    """Keeps the targets that the gang would use if all other work were over; none when even that is not enough."""
+    """Keeps the targets that the gang would use at the first moment at which all of it goes in, by the known ends of
+    what runs; none when there is no such moment."""
+    moments = room.ends.moments
+    first, last = 0, len(moments) - 1
+    found = _laid_at(room, parts, float(moments[last]))
+    if found is None:
+        return False
+    while first < last:
+        middle = (first + last) // 2
+        earlier = _laid_at(room, parts, float(moments[middle]))
+        if earlier is not None:
+            last, found = middle, earlier
+        else:
+            first = middle + 1
+    _keep(room, found, float(moments[last]))
+    return True
+
+
+def _keep(room: Room, found: tuple[Room, list[tuple[Signature, Group, Laid]]], until: float) -> None:
+    then, laid = found
+    there: dict[int, list[Beneficiary]] = {}
+    for signature, group, places in laid:
+        for row in places.rows:
+            there.setdefault(row, []).append(Beneficiary(group.order, signature))
+    for row, whom in there.items():
+        names = {name for one in whom for name, _ in one.signature.needs}
+        spare = {name: float(then.free[name][row]) for name in names}
+        room.kept.keep(row, until, spare, int(then.slots[row]) if room.slotted else UNLIMITED, whom)
+    room.shrunk()
+
+
+def _laid_at(room: Room, parts: Parts, moment: float) -> tuple[Room, list[tuple[Signature, Group, Laid]]] | None:
+    """The room at that moment, with the gang in it, and where its parts are; None when not all of it goes in."""
     for order in _orders(room, parts):
-        rows = _rows_when_empty(room, order)
-        if rows is not None:
-            for row in rows:
-                room.reserve(row, math.inf)
-            return True
-    return False
-
-
-def _rows_when_empty(room: Room, parts: Parts) -> set[int] | None:
-    empty = room.trial()
-    empty.free = {name: amounts.copy() for name, amounts in room.capacity.items()}
-    for row, target in enumerate(room.world.targets):
-        if target.slots is not None:
-            empty.slots[row] = target.slots + len(target.live)
-    empty.neighbours = Neighbours.without(room.neighbours)
-    empty.widen()
-    rows: set[int] = set()
-    for signature, group in parts:
-        laid = place(empty, signature, group.count)
-        if laid.total < group.count:
-            return None
-        rows.update(laid.rows)
-    return rows
+        then = room.trial()
+        then.give_back(np.asarray(room.ends.when <= moment))
+        laid = [(signature, group, place(then, signature, group.count)) for signature, group in order]
+        if all(places.total == group.count for _, group, places in laid):
+            return then, laid
+    return None
 
 
 def _orders(room: Room, parts: Parts) -> Iterator[Parts]:

@@ -1,8 +1,9 @@
 """Laying: how tasks of one signature are put on targets.
 
-Simple equivalent: for each task, of the targets that no filter refuses, take the one with the best score. This version
-lays all tasks of a signature at once: best tier first, and within a tier evenly, in order of score, over the targets
-that are as good as the best but for how full they are (or, to pack, the best target full before the next).
+Simple equivalent: for each task, of the targets that no filter refuses, take the one with the best score for one task
+more. To balance, that is the one that is least full with the task; to pack, the fullest, so that a target gets all that
+fit before the next one does. This version lays all tasks of a signature at once, best tier first: `leveling` finds the
+same numbers without going from task to task. Tasks that ask for nothing change no target, and go evenly to all.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from controlplane.engine.floor import Rows, Vector
-from controlplane.engine.room import Counts, Room
-from controlplane.engine.scoring import ranking
+from controlplane.engine import leveling, scoring
+from controlplane.engine.floor import Rows
+from controlplane.engine.kept import Counts
+from controlplane.engine.room import Room
 from controlplane.engine.signature import Signature
 
 
@@ -33,14 +35,19 @@ class Laid:
 
 def place(room: Room, signature: Signature, most: int) -> Laid:
     """Takes room for up to `most` tasks; fewer when no more fit."""
+    return Laid() if room.hopeless(signature) else place_hopeful(room, signature, most)
+
+
+def place_hopeful(room: Room, signature: Signature, most: int) -> Laid:
+    """The same, for who knows that it is not hopeless."""
     laid = Laid()
-    if room.hopeless(signature):
-        return laid
     while laid.total < most:
         some = min(most - laid.total, room.allowance(signature))
         if not some:
             break
-        if not (_place_one(room, signature, laid) if some == 1 else _place_some(room, signature, some, laid)):
+        # Without a weight of room, `leveling` knows how room decides between equals.
+        alone = some == 1 and room.world.settings.weights.room
+        if not (_place_one(room, signature, laid) if alone else _place_some(room, signature, some, laid)):
             room.sharpen()
             break
     return laid
@@ -50,7 +57,7 @@ def _place_one(room: Room, signature: Signature, laid: Laid) -> bool:
     rows = room.unkept(signature, room.willing(signature))
     if not len(rows):
         return False
-    ranks = ranking(room, signature, rows)
+    ranks = scoring.ranking(room, signature, rows)
     row = int(rows[ranks.argmax()])
     if not room.takes_one(signature, row):
         # The best of all is full: the best of those that are not.
@@ -67,49 +74,44 @@ def _place_one(room: Room, signature: Signature, laid: Laid) -> bool:
 
 
 def _place_some(room: Room, signature: Signature, most: int, laid: Laid) -> bool:
-    rows, fits = room.open_rows(signature)
+    rows = room.open_rows(signature)
     if not len(rows):
         return False
+    tiers = room.floor.static(signature).tiers
+    if tiers is not None:
+        rows = rows[tiers[rows] == tiers[rows].min()]
     if room.neighbours.founds(signature):
         # The first of a kind that wants its own kind around: all go where the first one goes.
-        best = int(np.argmax(ranking(room, signature, rows)))
-        rows, fits = rows[best : best + 1], fits[best : best + 1]
-    rows, counts = _lay(room, signature, rows, fits, most)
+        rows, _ = _laid(room, signature, rows, 1)
+    rows, counts = _laid(room, signature, rows, most)
     room.take(signature, rows, counts)
     laid.add(rows.tolist(), counts.tolist(), int(counts.sum()))
     return True
 
 
-def _lay(room: Room, signature: Signature, rows: Rows, fits: Counts, most: int) -> tuple[Rows, Counts]:
-    ranks = ranking(room, signature, rows)
-    tiers = room.floor.static(signature).tiers
-    if tiers is not None:
-        best = tiers[rows] == tiers[rows].min()
-        rows, fits, ranks = rows[best], fits[best], ranks[best]
-    share = most
-    if room.world.settings.placement != "pack":
-        # Who is worse by more than an empty target can make up for gets nothing while better ones have room.
-        top, reach = ranks.max(), float(room.world.settings.weights.room)
-        best = ranks > top - reach if reach else ranks == top
-        if not best.all():
-            rows, fits, ranks = rows[best], fits[best], ranks[best]
-        share = -(-most // len(rows))
-        if signature.pack > 1:
-            # Whole fulfilments, as far as there is room.
-            share = -(-share // signature.pack) * signature.pack
-    if share == 1 and most < len(rows):
-        order = _best(ranks, most)
-        return rows[order], np.ones(most, dtype=np.int64)
-    order = (-ranks).argsort(kind="stable")
-    each = np.minimum(fits[order], share)
+def _laid(room: Room, signature: Signature, rows: Rows, most: int) -> tuple[Rows, Counts]:
+    """Which of these targets, all of one tier, get how many."""
+    if room.world.settings.placement == "pack":
+        return _packed(room, signature, rows, most)
+    return leveling.even(room, signature, rows, most) if signature.needs else _shared(room, signature, rows, most)
+
+
+def _packed(room: Room, signature: Signature, rows: Rows, most: int) -> tuple[Rows, Counts]:
+    """The best target full before the next."""
+    return _in_turn(room, signature, rows, most, most)
+
+
+def _shared(room: Room, signature: Signature, rows: Rows, most: int) -> tuple[Rows, Counts]:
+    """As many to each; whole fulfilments, as far as there is room."""
+    share = -(-most // len(rows))
+    return _in_turn(room, signature, rows, most, -(-share // signature.pack) * signature.pack)
+
+
+def _in_turn(room: Room, signature: Signature, rows: Rows, most: int, share: int) -> tuple[Rows, Counts]:
+    """The best target first, each up to its share."""
+    rows = rows[(-scoring.ranking(room, signature, rows)).argsort(kind="stable")]
+    each = np.minimum(room.fits(signature, rows), share)
     before = each.cumsum() - each
     taken = np.minimum(np.maximum(most - before, 0), each)
     chosen = taken.nonzero()[0]
-    return rows[order[chosen]], taken[chosen]
-
-
-def _best(ranks: Vector, most: int) -> Rows:
-    """Where so many highest ranks are, the highest first, of equals the first: the front of a stable sort of all."""
-    least = np.partition(ranks, len(ranks) - most)[len(ranks) - most]
-    above = (ranks >= least).nonzero()[0]
-    return np.asarray(above[(-ranks[above]).argsort(kind="stable")[:most]])
+    return rows[chosen], taken[chosen]

@@ -39,13 +39,13 @@ class Neighbours:
         other._repelling = list(self._repelling)
         return other
 
-    @classmethod
-    def without(cls, other: Neighbours) -> Neighbours:
-        """The same targets with nobody on them."""
-        empty = cls(())
-        empty._size = other._size
-        empty.tasks, empty.closed = np.zeros(other._size, dtype=np.int64), np.zeros(other._size, dtype=bool)
-        return empty
+    def remove(self, kind: Kind, rows: Sequence[int] | Rows, counts: Sequence[int] | NDArray[np.int64]) -> None:
+        """Tasks that are over; a target may be named several times."""
+        np.subtract.at(self.present[kind], rows, counts)
+        np.subtract.at(self.tasks, rows, counts)
+        if kind.exclusive:
+            self.closed = np.logical_or.reduce([found > 0 for one, found in self.present.items() if one.exclusive])
+            self._any_closed = bool(self.closed.any())
 
     def add(self, kind: Kind, rows: Sequence[int] | Rows, counts: Sequence[int] | NDArray[np.int64]) -> None:
         found = self.present.get(kind)
@@ -83,11 +83,11 @@ class Neighbours:
             yield words.EXCLUSIVE, self.closed
 
     def founds(self, signature: Signature) -> bool:
-        """Whether it wants its own kind around, and would be the first."""
-        return bool(signature.affinity) and all(
-            _matches(constraint, signature.kind) and not self._with(constraint).any()
-            for constraint in signature.affinity
-        )
+        """Whether such a task wants its own kind around, and no target has all the company that it asks for: strangers
+        who satisfy a part of it are not the company, and it would wait for ever."""
+        if not signature.affinity or not all(_matches(one, signature.kind) for one in signature.affinity):
+            return False
+        return not np.logical_and.reduce([self._with(one) for one in signature.affinity]).any()
 
     def repels_itself(self, kind: Kind) -> bool:
         return any(_matches(constraint, kind) for constraint in kind.anti_affinity)
@@ -107,6 +107,19 @@ class Neighbours:
             if _matches(constraint, kind):
                 mask |= counts > 0
         return mask
+
+
+def repel(one: Signature, other: Signature) -> bool:
+    """Whether tasks of the two cannot be on one target at the same time, whatever its room."""
+    return kinds_repel(one.kind, other.kind) or bool(one.spread and one.spread == other.spread)
+
+
+def kinds_repel(one: Kind, other: Kind) -> bool:
+    if one.exclusive or other.exclusive:
+        return True
+    return any(_matches(constraint, other) for constraint in one.anti_affinity) or any(
+        _matches(constraint, one) for constraint in other.anti_affinity
+    )
 
 
 def _matches(constraint: Constraint, kind: Kind) -> bool:

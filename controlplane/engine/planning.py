@@ -1,7 +1,8 @@
 """Plan: what would become of an order, here or in a changed world, and when.
 
 The same cycle, run on a snapshot and written nowhere. Where not everything goes at once, time is let pass: what runs
-ends at its time limit, what waits is placed as cycles would, until the order is placed or nothing more can end.
+ends at its time limit, what waits is placed as cycles would, until the order is placed or nothing more can end. An
+order that preempts stops the same work as it would in a cycle, and the plan names it.
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ import msgspec
 
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
+from controlplane.engine.coming import known_of, waiting_of
 from controlplane.engine.explaining import conclusion, groups_of, survey
 from controlplane.engine.floor import Floor
-from controlplane.engine.forecast import Forecast
+from controlplane.engine.forecast import SUPPOSED, Forecast
 from controlplane.engine.guarding import decide_guarded
 from controlplane.engine.room import Room
-from controlplane.engine.world import TargetRow, World, facts_of
+from controlplane.engine.world import TargetRow, World, facts_of, priority_of
 from controlplane.model import times
-from controlplane.model.explanation import GroupExplanation, Plan, PlannedPlacement
+from controlplane.model.explanation import GroupExplanation, Plan, PlannedEviction, PlannedPlacement
 from controlplane.model.isolation import Casualties
 from controlplane.model.order import Order
 from controlplane.model.target import Target
 
 _PLENTY = 1 << 40
+_MOST_NAMED = 3
+# What preempts begins when its victims have stopped, which a forecast takes for a moment.
+_NOW_SECONDS = 0.5
 
 
 def plan(
@@ -37,28 +42,35 @@ def plan(
     # Jobs that come after others are planned as if it were their turn: nobody knows how long the others take.
     ledger.depends = None
     ward = Casualties()
-    backlog, seen = survey(ledgers, now, ward)
+    backlog, seen = survey(ledgers, now, ward, preempting=order.preempts)
     world = changed(seen, added, removed)
-    world = replace(world, settings=msgspec.structs.replace(world.settings, cycle_budget=_PLENTY))
+    world = replace(
+        world,
+        settings=msgspec.structs.replace(world.settings, cycle_budget=_PLENTY),
+        priorities={**world.priorities, order.id: priority_of(ledger, world.book, now)} if world.priorities else {},
+    )
     # Others that cannot be decided about are left out, as cycles leave them out; of the order itself an error is told.
     world, _ = decide_guarded(world, backlog.queues, ward)
     backlog.leave_out(ward.orders)
-    backlog.suppose(ledger, now)
-    forecast = Forecast(world, backlog.queues(), order.id)
     wait = _until(order.not_before, now)
-    placements = tuple(
-        msgspec.structs.replace(placement, start_in_seconds=max(placement.start_in_seconds, wait))
-        for placement in forecast.placements()
-    )
+    own = [(wait, one) for one in waiting_of(ledger, world.book, now, now)]
+    forecast = Forecast(world, backlog.queues(), order.id, known_of(ledgers, world, ward.orders, own))
+    placements = tuple(forecast.placements())
     placed = sum(placement.count for placement in placements)
-    at_once = sum(placement.count for placement in placements if placement.start_in_seconds <= wait)
+    at_once = sum(placement.count for placement in placements if placement.start_in_seconds < wait + _NOW_SECONDS)
     groups = () if at_once == order.tasks_total else tuple(groups_of(Room(world), ledger, times.show(now)))
+    evictions = tuple(
+        PlannedEviction(fulfilment=one.fulfilment, order=one.order, target=one.target)
+        for one in forecast.evictions
+        if not one.fulfilment.startswith(SUPPOSED)
+    )
     return Plan(
         placeable=placed == order.tasks_total,
         revision=world.revision,
-        conclusion=_conclusion(ledger, placements, groups),
+        conclusion=_conclusion(ledger, placements, groups, evictions, times.show(now)),
         placements=placements,
         groups=groups,
+        evictions=evictions,
     )
 
 
@@ -66,19 +78,36 @@ def _until(not_before: str | None, now: datetime) -> float:
     return max(0.0, (times.parse(not_before, "not_before") - now).total_seconds()) if not_before else 0
 
 
-def _conclusion(ledger: OrderLedger, placements: Sequence[PlannedPlacement], groups: Sequence[GroupExplanation]) -> str:
+def _conclusion(
+    ledger: OrderLedger,
+    placements: Sequence[PlannedPlacement],
+    groups: Sequence[GroupExplanation],
+    evictions: Sequence[PlannedEviction],
+    now: str,
+) -> str:
     total = ledger.order.tasks_total
     placed = sum(placement.count for placement in placements)
     if placed < total and not placed:
-        return conclusion(ledger, groups, (), 0)
+        return conclusion(ledger, groups, (), 0, now)
     last = max((placement.start_in_seconds for placement in placements), default=0)
     targets = len({placement.target for placement in placements})
-    where = f"on {targets} {'target' if targets == 1 else 'targets'}"
+    where = f"on {targets} {'target' if targets == 1 else 'targets'}{_after(evictions)}"
     if placed < total:
-        return f"{placed} of {total} tasks would go {where}; the rest: {conclusion(ledger, groups, (), 0)}"
-    if not last:
+        return f"{placed} of {total} tasks would go {where}; the rest: {conclusion(ledger, groups, (), 0, now)}"
+    if last < _NOW_SECONDS:
         return f"All {total} tasks would start now {where}." if total > 1 else f"It would start now {where}."
     return f"All would start {where}, the last in {last:.0f} seconds at the latest."
+
+
+def _after(evictions: Sequence[PlannedEviction]) -> str:
+    if not evictions:
+        return ""
+    orders = list(dict.fromkeys(one.order for one in evictions))
+    named = ", ".join(orders[:_MOST_NAMED]) + (
+        f" and {len(orders) - _MOST_NAMED} others" if orders[_MOST_NAMED:] else ""
+    )
+    what = "1 fulfilment is" if len(evictions) == 1 else f"{len(evictions)} fulfilments are"
+    return f" once {what} stopped (of {named})"
 
 
 def changed(world: World, added: Sequence[Target], removed: Collection[str]) -> World:

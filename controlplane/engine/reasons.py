@@ -28,12 +28,18 @@ def counted_reasons(ledger: OrderLedger, now: str, parts: dict[Part, str]) -> tu
     counted: Counter[str] = Counter()
     counted[words.LOST] = sum(job.counts[ORPHAN] for job in ledger.jobs.values())
     for (name, detour), why in parts.items():
-        job = ledger.jobs[name]
-        pending = dict(job.parts())[detour]
-        backing_off = pending - dict(job.parts(now)).get(detour, 0) if why not in _OF_THE_ORDER else 0
+        waiting, backing_off = waiting_and_backing_off(ledger, name, detour, why, now)
         counted[words.BACKING_OFF] += backing_off
-        counted[why] += pending - backing_off
+        counted[why] += waiting
     return tuple(Reason(reason=reason, count=count) for reason, count in sorted(counted.items()) if count)
+
+
+def waiting_and_backing_off(ledger: OrderLedger, name: str, detour: Detour, why: str, now: str) -> tuple[int, int]:
+    """How many tasks of a part wait for that reason, and how many of them only for the time of their next try."""
+    job = ledger.jobs[name]
+    pending = dict(job.parts())[detour]
+    backing_off = pending - dict(job.parts(now)).get(detour, 0) if why not in _OF_THE_ORDER else 0
+    return pending - backing_off, backing_off
 
 
 def of_parts(room: Room, ledger: OrderLedger, now: str, judged: Judged | None = None) -> dict[Part, str]:
@@ -68,7 +74,22 @@ def _of_the_targets(room: Room, ledger: OrderLedger, resolved: ResolvedJob, deto
     if key not in judged:
         judged[key] = reason_of(room, signature, ledger.order.owner)
     why = judged[key]
-    return words.GANG if why == words.QUEUED and ledger.resolved.gang else why
+    if why != words.QUEUED or not ledger.resolved.gang:
+        return why
+    return words.QUOTA if _beyond_quota(room, ledger) else words.GANG
+
+
+def _beyond_quota(room: Room, ledger: OrderLedger) -> bool:
+    """Whether the owner's quota does not allow all that waits of the gang."""
+    owners = room.owners.copy()
+    for resolved in ledger.resolved.jobs:
+        job = resolved.job
+        signature = signature_of(ledger, job, room.world.book.facts(ledger.order, job))
+        waiting = ledger.jobs[job.name].pending()
+        if waiting > owners.allowance(ledger.order.owner, signature):
+            return True
+        owners.take(ledger.order.owner, signature, waiting)
+    return False
 
 
 def of_the_order(ledger: OrderLedger, name: str, now: str) -> str | None:

@@ -1,65 +1,73 @@
-"""Keeping room for what does not fit yet, so that smaller work does not starve it.
+"""Keeping room for work that does not fit yet, so that smaller work does not starve it.
 
-One target, the one where the least is missing, is kept for one task. Whoever is served later takes of it only what is
-sure to end before the task can start. Nothing is remembered: the next cycle finds the same target nearest again, since
-nobody took what became free there.
+A target is kept for one task: the target where the task fits soonest, by the time limits of what runs there. Work
+without a known end stays, so a target is never kept behind it, and every target is kept for a bounded time. Others
+may still go there as `kept` says. Nothing is remembered: the next cycle finds the same target again, since what went
+there meanwhile is over in time or left enough room.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Iterator
 
 import numpy as np
 
 from controlplane.engine import words
-from controlplane.engine.floor import Mask
+from controlplane.engine.floor import Mask, Vector
+from controlplane.engine.kept import UNLIMITED, Beneficiary
+from controlplane.engine.neighbours import kinds_repel
 from controlplane.engine.room import Room
 from controlplane.engine.signature import Signature
-from controlplane.model import times
-from controlplane.model.errors import Invalid
-from controlplane.model.fulfilment import Fulfilment
-from controlplane.model.quantity import Number
 
 # Refusals that end when other work ends.
-HELPED = frozenset({words.CAPACITY, words.FULL, words.RESERVED})
+HELPED = frozenset({words.CAPACITY, words.FULL, words.RESERVED, words.EXCLUSIVE, words.ANTI_AFFINITY, words.SPREAD})
 _EPSILON = 1e-9
 
 
-def keep_room(room: Room, signature: Signature) -> int:
-    """Keeps one target; how many were kept."""
-    row = nearest(room, signature)
-    if row is None:
-        return 0
-    room.reserve(row, soonest(room, signature, row))
-    return 1
+def keep_room(room: Room, signature: Signature, orders: Iterator[str], most: int) -> int:
+    """Keeps up to so many targets, each for one such task of the next of the orders; how many were kept."""
+    waits = soonest(room, signature)
+    short = missing(room, signature)
+    rows = np.flatnonzero(candidates(room, signature) & np.isfinite(waits))
+    best = rows[np.lexsort((rows, short[rows], waits[rows]))][:most]
+    for row, order in zip(best.tolist(), orders, strict=False):
+        _keep(room, signature, row, float(waits[row]), order)
+    return len(best)
 
 
-def candidates(room: Room, signature: Signature, also: Iterable[int] = ()) -> Mask:
-    """Targets that would take such a task if they were empty, and refuse it for want of room alone.
+def _keep(room: Room, signature: Signature, row: int, until: float, order: str) -> None:
+    over = room.world.targets[row].ends.fulfilments[: _over(room, row, until)]
+    spare = {
+        name: float(room.free[name][row]) + sum(float(one.requests.get(name, 0)) for one in over) - amount
+        for name, amount in signature.needs
+    }
+    slots = int(room.slots[row]) + len(over) - 1 if room.slotted else UNLIMITED
+    room.kept.keep(row, until, spare, slots, [Beneficiary(order, signature)])
+    room.shrunk()
 
-    Those that are kept for somebody are left out, but for those in `also`.
-    """
+
+def _over(room: Room, row: int, until: float) -> int:
+    """How many of the target's fulfilments are over by then: they are the first ones."""
+    of_row = room.ends.when[room.ends.rows == row]
+    return int((of_row <= until).sum())
+
+
+def candidates(room: Room, signature: Signature) -> Mask:
+    """Targets that are kept for nobody, and would take such a task if they were empty."""
+    mask = relievable(room, signature)
+    return mask & (room.kept.until < 0) if room.kept.any else mask
+
+
+def relievable(room: Room, signature: Signature) -> Mask:
+    """Targets large enough for such a task that refuse it, if at all, for what the end of other work would change."""
     mask = room.holds(signature)
     for reason, refused in room.refusals(signature):
         if reason not in HELPED:
             mask &= ~refused
-    if room.any_reserved:
-        kept = room.reserved >= 0
-        kept[list(also)] = False
-        mask &= ~kept
     return mask
 
 
-def nearest(room: Room, signature: Signature) -> int | None:
-    rows = np.flatnonzero(candidates(room, signature))
-    if not len(rows):
-        return None
-    return int(rows[int(np.argmin(missing(room, signature)[rows]))])
-
-
-def missing(room: Room, signature: Signature) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def missing(room: Room, signature: Signature) -> Vector:
     """How much of a target has to become free before it fits: of all quantities the largest part."""
     found = np.where(room.slots <= 0, _EPSILON, 0.0)
     for name, amount in signature.needs:
@@ -69,38 +77,46 @@ def missing(room: Room, signature: Signature) -> np.ndarray[tuple[int], np.dtype
     return found
 
 
-def soonest(room: Room, signature: Signature, row: int) -> float:
-    """In how many seconds enough is free there, by the time limits of what runs; infinite when they do not tell."""
-    free = {name: float(room.free[name][row]) for name, _ in signature.needs}
-    slots = int(room.slots[row])
-    for when, fulfilment in ends(room.world.targets[row].live.values(), room.world.now):
-        for name, amount in fulfilment.requests.items():
-            if name in free:
-                free[name] += amount
-        slots += 1
-        if slots > 0 and all(free[name] + _EPSILON >= amount for name, amount in signature.needs):
-            return when
-    return math.inf
+def soonest(room: Room, signature: Signature) -> Vector:
+    """In how many seconds one such task fits on each target, by the known ends of what runs there; infinite when they
+    do not tell."""
+    fits_at = np.where(room.able(signature, room.floor.all_rows) & (room.slots > 0), 0.0, np.inf)
+    ends = room.ends
+    enough = room.slots[ends.rows] + ends.turn > 0
+    for name, amount in signature.needs:
+        if name not in room.free:
+            return np.full(len(fits_at), np.inf)
+        enough &= room.free[name][ends.rows] + ends.freed(name) + _EPSILON >= amount
+    np.minimum.at(fits_at, ends.rows[enough], ends.when[enough])
+    return np.maximum(fits_at, alone_at(room, signature))
 
 
-def ends(live: Iterable[Fulfilment], now: datetime) -> list[tuple[float, Fulfilment]]:
-    """When each is over at the latest, in seconds from now, those that say so, the first one first."""
-    found = [(when, one) for one in live if (when := ends_in(one, now)) is not None]
-    return sorted(found, key=lambda pair: (pair[0], pair[1].id))
+def alone_at(room: Room, signature: Signature) -> Vector:
+    """In how many seconds each target has nobody left whom such a task cannot be beside."""
+    found = np.zeros(len(room.floor.targets))
+    if not room.neighbours.matter_to(signature) and not signature.spread:
+        return found
+    ends = room.ends
+    kinds, codes = ends.kinds
+    repelled = np.array([kinds_repel(signature.kind, kind) for kind in kinds], dtype=bool)
+    against = repelled[codes] if len(codes) else np.zeros(0, dtype=bool)
+    found[_laid_against(room, signature)] = np.inf
+    if signature.spread:
+        there = room.world.spread.get(signature.spread, {})
+        ids = frozenset[str]().union(*there.values())
+        if ids:
+            against = against | np.array([one.id in ids for one in ends.fulfilments], dtype=bool)
+        new = room.apart(signature.spread) - there.keys()
+        found[room.floor.named(tuple(new))] = np.inf
+    np.maximum.at(found, ends.rows[against], ends.when[against])
+    return found
 
 
-def ends_in(fulfilment: Fulfilment, now: datetime) -> float | None:
-    limit = longest(fulfilment)
-    if limit is None or not fulfilment.created:
-        return None
-    try:
-        begun = times.parse(fulfilment.created, "created")
-    except Invalid:
-        # Whoever wrote it by hand: nobody who waits for its room is to blame.
-        return None
-    return max(0.0, float(limit) - (now - begun).total_seconds())
-
-
-def longest(fulfilment: Fulfilment) -> Number | None:
-    limits = [spec.time_limit for spec in fulfilment.jobs.values()]
-    return max((limit for limit in limits if limit is not None), default=None) if None not in limits else None
+def _laid_against(room: Room, signature: Signature) -> Mask:
+    """Targets that got, in this very cycle, a task that such a task cannot be beside."""
+    mask = np.zeros(len(room.floor.targets), dtype=bool)
+    for kind, counts in room.neighbours.present.items():
+        if kinds_repel(signature.kind, kind):
+            before = np.array([target.kinds.get(kind, 0) for target in room.world.targets], dtype=np.int64)
+            mask |= counts > before
+    return mask

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controlplane.engine import words
+from controlplane.engine.ends import Ends
 from controlplane.engine.floor import Mask, Rows, Vector
+from controlplane.engine.kept import UNLIMITED, Counts, KeptRoom
 from controlplane.engine.neighbours import Neighbours
 from controlplane.engine.owners import Owners
 from controlplane.engine.rules.ruling import Limit, Ruling
@@ -22,8 +25,7 @@ from controlplane.engine.world import World, is_open, recent_failures
 from controlplane.model.quantity import Number
 
 _EPSILON = 1e-9
-_UNLIMITED = np.int64(1 << 40)
-Counts = NDArray[np.int64]
+_UNLIMITED = np.int64(UNLIMITED)
 
 
 class Room:
@@ -33,8 +35,7 @@ class Room:
         targets = world.targets
         names = sorted({name for row in targets for name in row.capacity})
         self.capacity = {name: _vector(row.capacity.get(name, 0) for row in targets) for name in names}
-        # What a load is a part of; where there is nothing of a quantity, nothing of it is ever used.
-        self._whole = {name: np.where(most > 0, most, np.inf) for name, most in self.capacity.items()}
+        self.inverse = {name: _inverse(capacity) for name, capacity in self.capacity.items()}
         self.free = {name: _vector(row.free.get(name, 0) for row in targets) for name in names}
         slots = (_UNLIMITED if row.slots is None else row.slots for row in targets)
         self.slots = np.fromiter(slots, dtype=np.int64, count=len(targets))
@@ -44,21 +45,28 @@ class Room:
         self._all_take = bool(self._takes.all())
         self.slotted = any(row.slots is not None for row in targets)
         self.ruled = bool(world.book.rules)
-        self.load = self._load(self.floor.all_rows)
+        # Of all quantities of a target the smallest part that is free, 0 to 1.
+        self.idle = self._idle()
         self.reliability = self._reliability()
         self.neighbours = Neighbours(targets)
         self.owners = Owners(world)
         self.held = set(world.held)
         self.limited = dict(world.limited)
-        # The most of each quantity that is free on any target that is kept for nobody; room only shrinks, so what was
-        # worked out before stays true, if less and less sharp.
+        # The most of each quantity that a task finds on any target: one that may be late for those that targets are
+        # kept for, and one that has a time limit. Room only shrinks, so what was worked out before stays true, if
+        # less and less sharp.
         self._ceiling: dict[str, float] = {}
+        self._ceiling_in_time: dict[str, float] = {}
         self._blunt = True
-        # Until when a target's room is kept for somebody, in seconds from now; -1 where it is for everybody.
-        self.reserved = np.full(len(targets), -1.0)
-        self.any_reserved = False
+        self.kept = KeptRoom(len(targets), _limits(world))
+        self._limited_by_targets = any(row.default_time_limit is not None for row in targets)
         self._apart = {order: set(names) for order, names in world.spread.items()}
         self.sharpen()
+
+    @cached_property
+    def ends(self) -> Ends:
+        """When what runs is over. A copy of the room shares it: nothing that is tried changes what runs."""
+        return Ends([row.ends for row in self.world.targets], self.world.now)
 
     def keep_apart(self, order: str, targets: Iterable[str]) -> None:
         """Where tasks of an order are that keep away from each other, for who did not know when looking."""
@@ -68,12 +76,16 @@ class Room:
         """A copy to try something on."""
         other = copy.copy(self)
         other.free = {name: amounts.copy() for name, amounts in self.free.items()}
-        other.slots, other.load, other.reserved = self.slots.copy(), self.load.copy(), self.reserved.copy()
+        other.slots, other.idle, other.kept = self.slots.copy(), self.idle.copy(), self.kept.copy()
         other.neighbours = self.neighbours.copy()
         other.owners = self.owners.copy()
         other.held, other.limited = set(self.held), dict(self.limited)
         other._apart = {order: set(names) for order, names in self._apart.items()}
         return other
+
+    def apart(self, order: str) -> frozenset[str]:
+        """The targets that have tasks of an order that keeps its tasks apart."""
+        return frozenset(self._apart.get(order, ()))
 
     def ruling(self, signature: Signature) -> Ruling:
         book = self.world.book
@@ -97,24 +109,36 @@ class Room:
         yield words.CAPACITY, ~self.able(signature, self.floor.all_rows)
         yield words.FULL, self.slots <= 0
         yield from ((words.LIMIT, mask) for mask in self._used_up(ruling))
-        if self.any_reserved:
-            yield words.RESERVED, self._kept_from(signature, self.floor.all_rows)
+        if self.kept.any:
+            yield words.RESERVED, self.kept.closed(signature, self.floor.all_rows)
 
     def hopeless(self, signature: Signature) -> bool:
         """Whether it is plain without looking at targets that none has enough free for one such task."""
-        if signature.time_limit is not None and self.any_reserved:
-            return False
+        in_time = signature.time_limit is not None or self._limited_by_targets
+        ceiling = self._ceiling_in_time if in_time else self._ceiling
         for name, amount in signature.needs:  # noqa: SIM110 - asked for every group
-            if amount - _EPSILON > self._ceiling.get(name, 0.0):
+            if amount - _EPSILON > ceiling.get(name, 0.0):
                 return True
         return False
 
     def sharpen(self) -> None:
         """Called when something did not fit, since the same is likely of what comes next."""
-        if self._blunt and len(self.reserved):
-            open_ = self._takes & (self.reserved < 0)
-            self._ceiling = {name: float(free.max(where=open_, initial=0.0)) for name, free in self.free.items()}
-            self._blunt = False
+        if not self._blunt or not len(self.slots):
+            return
+        self._blunt = False
+        takes, kept = self._takes, self.kept
+        self._ceiling_in_time = {name: float(free.max(where=takes, initial=0.0)) for name, free in self.free.items()}
+        self._ceiling = self._ceiling_in_time
+        if kept.any:
+            open_ = takes & (kept.until < 0)
+            self._ceiling = {
+                name: max(float(free.max(where=open_, initial=0.0)), kept.most_to_spare(name, free, takes))
+                for name, free in self.free.items()
+            }
+
+    def shrunk(self) -> None:
+        """Called when there is less room than there was."""
+        self._blunt = True
 
     def widen(self) -> None:
         """Called when there is more room than there was."""
@@ -139,24 +163,30 @@ class Room:
             rows = rows[~self._avoided(signature)[rows]]
         return rows
 
-    def open_rows(self, signature: Signature) -> tuple[Rows, Counts]:
-        """The targets that take at least one such task now, and how many each."""
+    def open_rows(self, signature: Signature) -> Rows:
+        """The targets that take at least one such task now."""
         rows = self.unkept(signature, self.willing(signature))
+        able = self.able(signature, rows)
+        if self.slotted:
+            able &= self.at(self.slots, rows) > 0
+        return rows if able.all() else rows[able]
+
+    def fits(self, signature: Signature, rows: Rows) -> Counts:
+        """How many such tasks each of these open targets takes now."""
         fits = self._fits(signature, rows)
         if self.slotted:
             slots = self.at(self.slots, rows)
             fits = np.minimum(fits, slots if signature.pack == 1 else slots * signature.pack)
         if signature.single or self.neighbours.repels_itself(signature.kind):
             fits = np.minimum(fits, 1)
-        able = fits > 0
-        return (rows, fits) if able.all() else (rows[able], fits[able])
+        return self.kept.bound(signature, rows, fits) if self.kept.any else fits
 
     def lacks(self, signature: Signature) -> str | None:
         """What all willing targets lack for one such task; None when one takes it, or none is willing."""
         rows = self.willing(signature)
         if not len(rows):
             return None
-        if self.hopeless(signature) and not self.any_reserved:
+        if self.hopeless(signature) and not self.kept.any:
             return words.CAPACITY
         able = self.able(signature, rows)
         if not able.any():
@@ -173,7 +203,7 @@ class Room:
     def unkept(self, signature: Signature, rows: Rows) -> Rows:
         """Those of the targets that no limit of a rule and no reservation closes."""
         rows = self._unlimited(signature, rows)
-        return rows[~self._kept_from(signature, rows)] if self.any_reserved else rows
+        return rows[~self.kept.closed(signature, rows)] if self.kept.any else rows
 
     def _unlimited(self, signature: Signature, rows: Rows) -> Rows:
         if self.ruled:
@@ -243,30 +273,16 @@ class Room:
             mask &= self.capacity[name] + _EPSILON >= amount if name in self.capacity else False
         return mask
 
-    def _kept_from(self, signature: Signature, rows: Rows) -> Mask:
-        """Targets whose room is kept for somebody, unless such a task is sure to end before it is needed.
-
-        Where nobody knows when that will be, nothing is sure.
-        """
-        until = self.reserved[rows]
-        kept = until >= 0
-        if signature.time_limit is None:
-            return np.asarray(kept)
-        return np.asarray(kept & ((until < float(signature.time_limit)) | np.isinf(until)))
-
     def _reliability(self) -> Vector | None:
         memory, now = self.world.settings.failure_memory, self.world.now
         failed = [recent_failures(row, now, memory) for row in self.world.targets]
         return 1.0 / (1.0 + np.array(failed, dtype=np.float64)) if any(failed) else None
 
-    def _load(self, rows: Rows) -> Vector:
-        """How full the targets are: of all their quantities the fullest, 0 to 1."""
-        load = np.zeros(len(rows))
+    def _idle(self) -> Vector:
+        idle = np.ones(len(self.floor.targets))
         for name, capacity in self.capacity.items():
-            most = capacity[rows]
-            used = 1.0 - self.free[name][rows] / np.where(most > 0, most, 1.0)
-            np.maximum(load, np.where(most > 0, used, 0.0), out=load)
-        return load
+            np.minimum(idle, self.free[name] * self.inverse[name], out=idle, where=capacity > 0)
+        return idle
 
     def allowance(self, signature: Signature) -> int:
         """How many such tasks may be placed at once, room apart: unique resources and limits of rules."""
@@ -285,32 +301,43 @@ class Room:
         return (limit.mask for limit in ruling.limits if self._left(limit) <= 0)
 
     def take_one(self, signature: Signature, row: int) -> None:
-        load = self.load.item(row)
+        idle = self.idle.item(row)
         for name, amount in signature.needs:
             free = self.free[name]
             left = free.item(row) - amount
             free[row] = left
-            capacity = self.capacity[name].item(row)
-            if capacity > 0 and 1.0 - left / capacity > load:
-                load = 1.0 - left / capacity
-        self.load[row] = load
+            part = left * self.inverse[name].item(row)
+            if part < idle:
+                idle = part
+        self.idle[row] = idle
         self.slots[row] -= 1
         self._note(signature, (row,), (1,))
 
     def take(self, signature: Signature, rows: Rows, counts: Counts) -> None:
-        load = self.load[rows]
+        idle = self.idle[rows]
         for name, amount in signature.needs:
             left = self.free[name][rows] - amount * counts
             self.free[name][rows] = left
-            np.maximum(load, 1.0 - left / self._whole[name][rows], out=load)
-        self.load[rows] = load
+            np.minimum(idle, left * self.inverse[name][rows], out=idle)
+        self.idle[rows] = idle
         self.slots[rows] -= counts if signature.pack == 1 else -(-counts // signature.pack)
         self._note(signature, rows, counts)
 
     def _note(self, signature: Signature, rows: Sequence[int] | Rows, counts: Sequence[int] | Counts) -> None:
         """What else a placement changes."""
         self._blunt = True
+        if self.kept.any:
+            self.kept.take(signature, np.asarray(rows), np.asarray(counts))
         self.neighbours.add(signature.kind, rows, counts)
+        self._bind(signature, rows, counts)
+
+    def promise(self, owner: str, signature: Signature, row: int) -> None:
+        """A task gets its quantities there later; all else that it needs, nobody else may have meanwhile."""
+        self.owners.take(owner, signature, 1)
+        self._bind(signature, (row,), (1,))
+
+    def _bind(self, signature: Signature, rows: Sequence[int] | Rows, counts: Sequence[int] | Counts) -> None:
+        """What a task takes that is no quantity: unique resources, the target for its own order, limits of rules."""
         self.held.update(signature.unique)
         if signature.spread:
             apart = self._apart.setdefault(signature.spread, set())
@@ -319,10 +346,38 @@ class Room:
             count = sum(int(count) for row, count in zip(rows, counts, strict=True) if limit.mask[row])
             self.limited[limit.name] = self.limited.get(limit.name, 0) + count
 
-    def reserve(self, row: int, until: float) -> None:
-        self.reserved[row] = max(self.reserved[row], until)
-        self.any_reserved = self._blunt = True
+    def give_back(self, gone: NDArray[np.bool_]) -> None:
+        """Takes away what runs, those of `ends` that are said, as if they were over."""
+        ends, rows = self.ends, self.ends.rows[gone]
+        for name, capacity in self.capacity.items():
+            # A target that has nothing of a quantity gets nothing of it back, whatever runs there.
+            np.add.at(self.free[name], rows, np.where(capacity[rows] > 0, ends.amounts(name)[gone], 0.0))
+        if self.slotted:
+            np.add.at(self.slots, rows, np.where(self.slots[rows] < _UNLIMITED // 2, 1, 0))
+        kinds, codes = ends.kinds
+        for code in np.unique(codes[gone]).tolist():
+            of_kind = gone & (codes == code)
+            self.neighbours.remove(kinds[code], ends.rows[of_kind], ends.tasks[of_kind])
+        if self._apart:
+            over = {ends.fulfilments[at].id for at in gone.nonzero()[0].tolist()}
+            for order, targets in self.world.spread.items():
+                self._apart[order] -= {target for target, ids in targets.items() if ids <= over}
+        self.idle = self._idle()
+        self.widen()
 
 
 def _vector(amounts: Iterator[Number]) -> Vector:
     return np.fromiter(amounts, dtype=np.float64)
+
+
+def _inverse(capacity: Vector) -> Vector:
+    """1 / capacity; 0 where there is nothing of it."""
+    return np.divide(1.0, capacity, out=np.zeros(len(capacity)), where=capacity > 0)
+
+
+def _limits(world: World) -> Vector | None:
+    """The time limits that targets give to tasks without one; None when none does."""
+    limits = [row.default_time_limit for row in world.targets]
+    if all(limit is None for limit in limits):
+        return None
+    return _vector(np.inf if limit is None else float(limit) for limit in limits)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from controlplane.engine import words
 from controlplane.engine.room import Room
 from controlplane.engine.signature import STRICT, Signature
-from controlplane.engine.world import TargetRow
+from controlplane.engine.world import LEAVING, TargetRow
 from controlplane.model import selectors, times, windows
 from controlplane.model.explanation import TargetVerdict
 from controlplane.model.fulfilment import Fulfilment
@@ -27,6 +27,8 @@ def verdict(room: Room, signature: Signature, row: int, reason: str | None) -> T
         return _of_resources(room, signature, target)
     if reason in (words.CAPACITY, words.FULL):
         return _of_room(room, signature, target, row, reason)
+    if reason == words.RESERVED:
+        return _reserved(room, target, row)
     text, helps = _WHY[reason](room, signature, target, row)
     return TargetVerdict(
         target=target.name, fits=False, filter=reason, waiting_helps=helps, sentence=f"{target.name} {text}"
@@ -70,6 +72,20 @@ def _of_room(room: Room, signature: Signature, target: TargetRow, row: int, reas
         held_by=() if small else holders,
         waiting_helps=not small,
         sentence=f"{target.name} {_room_text(target, need, have, small)}",
+    )
+
+
+def _reserved(room: Room, target: TargetRow, row: int) -> TargetVerdict:
+    orders = tuple(dict.fromkeys(one.order for one in room.kept.beneficiaries.get(row, ())))
+    who = _listed(orders[:_MOST_HOLDERS]) or "another order"
+    until = _amount(max(0.0, float(room.kept.until[row])))
+    return TargetVerdict(
+        target=target.name,
+        fits=False,
+        filter=words.RESERVED,
+        held_by=orders[:_MOST_HOLDERS],
+        waiting_helps=True,
+        sentence=f"{target.name} is kept for {who}, which goes first and begins there in {until} seconds at the latest",
     )
 
 
@@ -141,9 +157,13 @@ _PHASES = {
 }
 
 
+# What ends only when a person acts, or never.
+_FOR_GOOD = frozenset({"Cordoned", "Draining", "Drained", "Gone"})
+
+
 def _not_ready(_: Room, __: Signature, target: TargetRow, ___: int) -> tuple[str, bool]:
     why = _PHASES.get(target.phase, f"it is {target.phase}")
-    return f"takes no new work: {why}", True
+    return f"takes no new work: {why}", target.phase not in _FOR_GOOD and not target.phase.startswith(LEAVING)
 
 
 def _window(room: Room, _: Signature, target: TargetRow, __: int) -> tuple[str, bool]:
@@ -178,11 +198,7 @@ def _limit(room: Room, signature: Signature, _: TargetRow, row: int) -> tuple[st
     ruling = room.ruling(signature)
     limits = [limit for limit in ruling.limits if limit.mask[row]] if ruling is not None else []
     used = [f"{limit.name} ({room.limited.get(limit.name, 0)} of {limit.most})" for limit in limits]
-    return f"would take it, but not beyond the limit of rule {_listed(used)}", True
-
-
-def _reserved(_: Room, __: Signature, ___: TargetRow, ____: int) -> tuple[str, bool]:
-    return "is kept for work that goes first and does not fit yet", True
+    return f"would take it, but not beyond the limit of rule {_listed(used)}", all(limit.most > 0 for limit in limits)
 
 
 _WHY = {
@@ -200,7 +216,6 @@ _WHY = {
     words.SPREAD: _spread,
     words.EXCLUSIVE: _exclusive,
     words.LIMIT: _limit,
-    words.RESERVED: _reserved,
 }
 
 

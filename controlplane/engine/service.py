@@ -89,7 +89,8 @@ class _Level:
     """All lines of one priority: per owner the one with the best head first."""
 
     lines: dict[str, list[tuple[Rank, int, Line]]] = field(default_factory=dict)
-    shares: list[tuple[float, str]] = field(default_factory=list)
+    # (share, rank of the owner's first group, owner): of equal shares the earlier deadline goes first, then the older.
+    shares: list[tuple[float, Rank, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -134,11 +135,11 @@ class Service:
     def _open(self, level: _Level) -> None:
         for lines in level.lines.values():
             heapq.heapify(lines)
-        level.shares = [(self._owners.share(owner), owner) for owner in level.lines]
+        level.shares = [(self._owners.share(owner), lines[0][0], owner) for owner, lines in level.lines.items()]
         heapq.heapify(level.shares)
 
     def _turn(self, level: _Level) -> Turn:
-        owner = level.shares[0][1]
+        owner = level.shares[0][2]
         lines = level.lines[owner]
         line = lines[0][2]
         following = lines[_second(lines)][0] if len(lines) > 1 else None
@@ -159,7 +160,7 @@ class Service:
         else:
             heapq.heapreplace(lines, (turn.line.head.rank, tie, turn.line))
         if lines:
-            heapq.heapreplace(level.shares, (self._owners.share(owner), owner))
+            heapq.heapreplace(level.shares, (self._owners.share(owner), lines[0][0], owner))
         else:
             heapq.heappop(level.shares)
             del level.lines[owner]

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TypeVar
 
 from immutables import Map
@@ -19,6 +20,7 @@ from controlplane.cache.restoring import is_restoring
 from controlplane.cache.settings import settings_of
 from controlplane.cache.snapshot import Snapshot
 from controlplane.cache.target_ledger import Kind
+from controlplane.engine.ends import RowEnds
 from controlplane.engine.floor import Floor
 from controlplane.engine.rules.book import Book
 from controlplane.engine.rules.facts import TargetFacts
@@ -39,7 +41,7 @@ _LONGEST_MEMORY_SECONDS = 1e9
 _NO_LIVE: Map[str, Fulfilment] = Map()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TargetRow:
     """One target. `ready` means that it takes new work; `phase` says why it does not, if it does not; `slots` is how
     many more fulfilments it takes.
@@ -63,11 +65,16 @@ class TargetRow:
     def name(self) -> str:
         return self.facts.name
 
+    @cached_property
+    def ends(self) -> RowEnds:
+        return RowEnds.of(self.live.values())
+
 
 @dataclass(frozen=True, slots=True)
 class World:
     """`owners` is what each has placed; `limited` how many tasks count against each rule that limits; `priorities` of
-    orders under way, when somebody asks for preemption."""
+    orders under way, when somebody asks for preemption. `spread` names, for each waiting order that keeps its tasks on
+    different targets, the targets that have such tasks, and the fulfilments there."""
 
     revision: int
     now: datetime
@@ -78,7 +85,7 @@ class World:
     book: Book
     owners: Mapping[str, tuple[int, Mapping[str, Number]]] = field(default_factory=dict)
     limited: Mapping[str, int] = field(default_factory=dict)
-    spread: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    spread: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -128,7 +135,7 @@ class Lookout:
             counted.update(names)
         return dict(counted)
 
-    def _spread(self, orders: Iterable[str]) -> dict[str, frozenset[str]]:
+    def _spread(self, orders: Iterable[str]) -> dict[str, Mapping[str, frozenset[str]]]:
         """Where tasks of these orders are that keep away from each other."""
         return dict(self._of_each(orders, lambda ledger: (ledger.order.id, spread_of(ledger))))
 
@@ -210,6 +217,7 @@ def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
     )
 
 
+LEAVING = "being removed"
 _RESTORING = "Ready, but the control plane waits for joblets after a restore"
 
 
@@ -217,7 +225,7 @@ def leaving_of(name: str, snapshot: Snapshot) -> str:
     """Why scaling lets nothing new go there; empty when it does."""
     entry = snapshot.get("status/made", name)
     made = entry.sound(Made) if entry is not None else None
-    return f"being removed by scale policy {made.policy}" if made is not None and made.want == REMOVE else ""
+    return f"{LEAVING} by scale policy {made.policy}" if made is not None and made.want == REMOVE else ""
 
 
 def _shown(phase: str, target: Target, live: Live | None) -> str:
@@ -257,11 +265,15 @@ def recent_failures(row: TargetRow, now: datetime, memory: Number) -> int:
     return sum(when >= since for when in row.failures.values())
 
 
-def spread_of(ledger: OrderLedger) -> frozenset[str]:
-    """Where tasks of the order are that keep away from each other."""
+def spread_of(ledger: OrderLedger) -> Mapping[str, frozenset[str]]:
+    """The targets that have tasks of the order that keep away from each other, and the fulfilments of those tasks."""
     apart = {resolved.job.name for resolved in ledger.resolved.jobs if resolved.job.spread == "order"}
-    placed = (live.fulfilment for live in ledger.live.values())
-    return frozenset(one.target for one in placed if any(task.job in apart for task in one.tasks))
+    found: dict[str, set[str]] = {}
+    for live in ledger.live.values():
+        one = live.fulfilment
+        if any(task.job in apart for task in one.tasks):
+            found.setdefault(one.target, set()).add(one.id)
+    return {target: frozenset(ids) for target, ids in found.items()}
 
 
 def limits_of(ledger: OrderLedger, book: Book, floor: Floor, now: datetime) -> list[str]:

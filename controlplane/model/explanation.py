@@ -70,11 +70,21 @@ class PlannedPlacement(msgspec.Struct, frozen=True, kw_only=True):
     start_in_seconds: Number = 0
 
 
+class PlannedEviction(msgspec.Struct, frozen=True, kw_only=True):
+    """Lower work that would be stopped to make room for the order."""
+
+    fulfilment: str
+    order: str
+    target: str
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`groups` says why for what is not placed now. Placeable means that every task has a placement."""
+    """`groups` says why for what is not placed now; `evictions` whom an order that preempts would stop. Placeable means
+    that every task has a placement."""
 
     placeable: bool
     revision: int
     conclusion: str
     placements: tuple[PlannedPlacement, ...] = ()
     groups: tuple[GroupExplanation, ...] = ()
+    evictions: tuple[PlannedEviction, ...] = ()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -205,11 +206,60 @@ def test_of_tasks_of_one_size_each_group_gets_what_a_task_by_task_chooser_gives_
     assert placed_of(decide(a_world(*rows, settings=of(cycle_budget=budget)), queues(same))) == expected
 
 
-def test_a_group_is_laid_evenly_over_the_targets_that_take_it() -> None:
-    world = a_world(a_row("small", cpu=1), a_row("big", cpu=10), a_row("other", cpu=10), a_row("tiny", cpu=0.5))
-    waiting = [Waiting(50, "o", "j", 7, a_signature(cpu=1))]
-    placements = decide(world, queues(waiting)).placements
-    assert {placement.target: placement.count for placement in placements} == {"small": 1, "big": 3, "other": 3}
+@pytest.mark.parametrize(
+    ("sizes", "tasks", "expected"),
+    [
+        ([8] * 8, 9, [2, 1, 1, 1, 1, 1, 1, 1]),
+        ([10, 20], 15, [5, 10]),
+        ([10, 20, 40], 35, [5, 10, 20]),
+        ([1, 10, 10, 0.5], 7, [0, 4, 3, 0]),
+        ([2, 100], 102, [2, 100]),
+        ([4, 4], 20, [4, 4]),
+        ([1000] * 3, 2000, [667, 667, 666]),
+    ],
+)
+def test_a_group_fills_the_targets_that_take_it_evenly_in_parts_of_their_size(
+    sizes: list[float], tasks: int, expected: list[int]
+) -> None:
+    world = a_world(*(a_row(f"t{at}", cpu=size) for at, size in enumerate(sizes)))
+    decision = decide(world, queues([Waiting(50, "o", "j", tasks, a_signature(cpu=1))]))
+    found = dict.fromkeys((f"t{at}" for at in range(len(sizes))), 0)
+    for placement in decision.placements:
+        found[placement.target] += placement.count
+    assert list(found.values()) == expected
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 5, 17, 60, 400])
+def test_many_tasks_at_once_go_where_they_would_go_one_by_one(tasks: int) -> None:
+    sizes = [(4, 64), (7, 3), (16, 16), (16, 32), (100, 5), (3, 1000), (64, 64), (9, 2)]
+    rows = [
+        used(a_row(f"t{at}", cpu=cpu, memory=memory), cpu=at % 3, memory=at % 2)
+        for at, (cpu, memory) in enumerate(sizes)
+    ]
+    at_once = decide(a_world(*rows), queues([Waiting(50, "o", "j", tasks, a_signature(cpu=0.5, memory=0.25))]))
+    one_by_one = decide(
+        a_world(*rows),
+        queues([Waiting(50, f"o{at:03}", "j", 1, a_signature(cpu=0.5, memory=0.25)) for at in range(tasks)]),
+    )
+    assert per_target(at_once) == per_target(one_by_one)
+
+
+def used(row: TargetRow, **amounts: float) -> TargetRow:
+    return replace(row, free={name: free - amounts.get(name, 0) for name, free in row.free.items()})
+
+
+def per_target(decision: Decision) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for placement in decision.placements:
+        found[placement.target] += placement.count
+    return found
+
+
+def test_to_pack_is_to_take_the_tightest_target_that_fits() -> None:
+    rows = [used(a_row("loose", cpu=16), cpu=11), used(a_row("tight", cpu=4), cpu=2), used(a_row("full", cpu=4), cpu=4)]
+    world = a_world(*rows, settings=of(placement="pack"))
+    assert per_target(decide(world, queues([Waiting(50, "o", "j", 1, a_signature(cpu=2))]))) == {"tight": 1}
+    assert per_target(decide(world, queues([Waiting(50, "o", "j", 1, a_signature(cpu=3))]))) == {"loose": 1}
 
 
 def test_a_higher_priority_takes_the_last_room() -> None:

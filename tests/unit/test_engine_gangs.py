@@ -61,7 +61,7 @@ def test_a_gang_larger_than_the_world_keeps_nobody_else_waiting() -> None:
 def test_gangs_larger_than_the_world_use_up_no_reservation() -> None:
     stage = Stage(reservations=1)
     stage.target("t1")
-    running = stage.submit((1, a_job()))
+    running = stage.submit((1, a_job(time_limit=60)))
     stage.cycle()
     stage.submit((9, a_job()), gang=True, priority=90)
     large = stage.submit((1, a_job(requests={"cpu": 4})), priority=80)
@@ -123,3 +123,47 @@ def test_what_is_left_of_a_gang_after_a_failure_goes_together_too() -> None:
     stage.target("t2", cpu=1)
     stage.cycle()
     assert len(stage.live(gang)) == 3
+
+
+@pytest.mark.parametrize(("time_limit", "goes"), [(90, True), (100, True), (101, False), (None, False)])
+def test_work_that_is_over_in_time_goes_on_beside_a_waiting_gang(time_limit: float | None, goes: bool) -> None:
+    """t1 is free in 100 seconds and t2 in 50: then all of the gang goes in."""
+    stage = Stage()
+    for name, limit in (("t1", 100), ("t2", 50)):
+        stage.target(name)
+        stage.submit((1, a_job(requests={"cpu": 3}, time_limit=limit)), target_policy=f"strict:{name}")
+    stage.cycle()
+    gang = stage.submit((2, a_job("part", requests={"cpu": 4})), gang=True, priority=90)
+    small = stage.submit((2, a_job(time_limit=time_limit)))
+    stage.cycle()
+    assert len(stage.live(small)) == (2 if goes else 0)
+    stage.pass_seconds(100)
+    stage.cycle()
+    assert len(stage.live(gang)) == 2
+
+
+def test_a_gang_keeps_no_target_behind_work_without_an_end() -> None:
+    stage = Stage()
+    for name, limit in (("t1", None), ("t2", 50), ("t3", 80)):
+        stage.target(name)
+        stage.submit((1, a_job(requests={"cpu": 1}, time_limit=limit)), target_policy=f"strict:{name}")
+    stage.cycle()
+    gang = stage.submit((2, a_job("part", requests={"cpu": 4})), gang=True, priority=90)
+    small = stage.submit((9, a_job()))
+    stage.cycle()
+    assert stage.where(small) == {"t1": 3}
+    stage.pass_seconds(80)
+    stage.cycle()
+    assert stage.where(gang) == {"t2": 1, "t3": 1}
+
+
+def test_a_gang_that_never_fits_closes_nothing() -> None:
+    stage = Stage()
+    for name in ("t1", "t2"):
+        stage.target(name)
+        stage.submit((1, a_job()), target_policy=f"strict:{name}")
+    stage.cycle()
+    stage.submit((2, a_job("part", requests={"cpu": 4})), gang=True, priority=90)
+    small = stage.submit((6, a_job()))
+    stage.cycle()
+    assert stage.where(small) == {"t1": 3, "t2": 3}

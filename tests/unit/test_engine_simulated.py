@@ -188,7 +188,7 @@ class Preempting:
 
 
 class Rooms:
-    """Rooms that were made by stopping work, and whether who asked for them moved in when they were free."""
+    """Rooms that were made by stopping work, and whether the work that asked for them began once they were free."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -204,14 +204,32 @@ class Rooms:
         self.evictions += decision.evictions
         for room in list(self._made):
             made, by, target, victims = room
-            if not any(self._simulation.is_live(victim) for victim in victims):
+            if not any(self._simulation.is_live(victim) for victim in victims) and not self._stopping(target):
                 self._made.remove(room)
-                if not self._moved_in(by, target, made) and self._simulation.waits(by):
+                for_higher = any(one.order == by and one.reason == "Reserved" for one in decision.waiting)
+                if self._simulation.waits(by) and not for_higher and not self._served(by, made):
                     self.unused.append(f"{by} on {target}: asked in {made}, free in {second}")
         self._made += [(second, by, target, victims) for (by, target), victims in asked.items()]
 
-    def _moved_in(self, order: str, target: str, since: int) -> bool:
-        return any((one.order, one.target) == (order, target) for one in self._simulation.placed if one.second > since)
+    def _stopping(self, target: str) -> bool:
+        """Whether more is being stopped there, perhaps for others."""
+        there = self._simulation.told.ledgers.target(target).fulfilments.values()
+        return any(one.want == "stop" for one in there)
+
+    def _served(self, by: str, since: int) -> bool:
+        """Whether a task of the order began meanwhile, or one of an order that is served before it: of a higher
+        priority, or of the same one and of an owner with a smaller share, or older."""
+        priority = self._priority(by)
+        placed = (one.order for one in self._simulation.placed if one.second > since)
+        return any(order == by or self._priority(order) >= priority for order in placed)
+
+    def _priority(self, order: str) -> int:
+        """With what the rule about urgent work adds."""
+        ledger = self._simulation.told.ledgers.orders.get(order)
+        if ledger is None:
+            return 0
+        urgent = any(one.job.labels.get("kind") == "urgent" for one in ledger.resolved.jobs)
+        return ledger.order.priority + 40 * urgent
 
 
 @cache
@@ -226,7 +244,7 @@ def preempted(seed: int) -> tuple[Simulation, Rooms]:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_room_that_was_made_is_used_by_who_asked_for_it(seed: int) -> None:
+def test_no_work_is_stopped_for_an_order_that_then_waits_on(seed: int) -> None:
     _, rooms = preempted(seed)
     assert not rooms.unused
 

@@ -58,5 +58,6 @@ def test_the_reason_of_a_group_is_the_nearest_miss(world: World, reason: str) ->
     ],
 )
 def test_room_is_bounded_by_the_scarcest_quantity_and_by_slots(row: TargetRow, takes: list[int]) -> None:
-    _, fits = Room(a_world(row)).open_rows(a_signature(cpu=1, memory=2))
+    room, signature = Room(a_world(row)), a_signature(cpu=1, memory=2)
+    fits = room.fits(signature, room.open_rows(signature))
     assert fits.tolist() == takes

@@ -262,6 +262,33 @@ class PlannedPlacement(_message.Message):
 Global___PlannedPlacement: _TypeAlias = PlannedPlacement  # noqa: Y015
 
 @_typing.final
+class PlannedEviction(_message.Message):
+    """Lower work that would be stopped to make room for the order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FULFILMENT_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    fulfilment: _builtins.str
+    order: _builtins.str
+    target: _builtins.str
+    def __init__(
+        self,
+        *,
+        fulfilment: _builtins.str = ...,
+        order: _builtins.str = ...,
+        target: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fulfilment", b"fulfilment", "order", b"order", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlannedEviction: _TypeAlias = PlannedEviction  # noqa: Y015
+
+@_typing.final
 class Plan(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -270,6 +297,7 @@ class Plan(_message.Message):
     CONCLUSION_FIELD_NUMBER: _builtins.int
     PLACEMENTS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    EVICTIONS_FIELD_NUMBER: _builtins.int
     placeable: _builtins.bool
     """every task has a placement"""
     revision: _builtins.int
@@ -280,6 +308,10 @@ class Plan(_message.Message):
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupExplanation]:
         """why, for what is not placed now"""
 
+    @_builtins.property
+    def evictions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedEviction]:
+        """of an order that preempts"""
+
     def __init__(
         self,
         *,
@@ -288,10 +320,11 @@ class Plan(_message.Message):
         conclusion: _builtins.str = ...,
         placements: _abc.Iterable[Global___PlannedPlacement] | None = ...,
         groups: _abc.Iterable[Global___GroupExplanation] | None = ...,
+        evictions: _abc.Iterable[Global___PlannedEviction] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conclusion", b"conclusion", "groups", b"groups", "placeable", b"placeable", "placements", b"placements", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conclusion", b"conclusion", "evictions", b"evictions", "groups", b"groups", "placeable", b"placeable", "placements", b"placements", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
