@@ -1,13 +1,19 @@
-"""Preemption: who is stopped for whom."""
+"""Preemption: who is stopped for whom. What stops nobody has a file of its own, `test_engine_preemption_in_vain.py`."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controlplane.model.job import Job
 from tests.engine_stage import Stage, a_job
+
+ROOT = Path(__file__).parents[2]
 
 HIGH: dict[str, Any] = {"priority": 90, "preempts": True}
 
@@ -192,3 +198,129 @@ def test_a_rule_that_lowers_priority_makes_work_that_may_be_stopped() -> None:
     stage.cycle()
     stage.submit((1, a_job()), **HIGH)
     assert len(stage.cycle().evictions) == 1
+
+
+def test_on_one_target_the_lowest_priority_is_stopped_though_more_have_to_stop() -> None:
+    stage = Stage()
+    stage.target("t1")
+    stage.submit((1, lower(requests={"cpu": 2})), priority=40)
+    lowest = stage.submit((2, lower()), priority=10)
+    stage.cycle()
+    stage.submit((1, a_job(requests={"cpu": 2})), **HIGH)
+    assert [eviction.order for eviction in stage.cycle().evictions] == [lowest] * 2
+
+
+def test_between_targets_the_lowest_priority_is_stopped_though_more_have_to_stop() -> None:
+    stage = Stage()
+    stage.target("t1")
+    stage.target("t2")
+    stage.submit((1, lower(requests={"cpu": 4})), priority=40, target_policy="strict:t1")
+    lowest = stage.submit((4, lower()), priority=10, target_policy="strict:t2")
+    stage.cycle()
+    stage.submit((1, a_job(requests={"cpu": 4})), **HIGH)
+    assert [eviction.order for eviction in stage.cycle().evictions] == [lowest] * 4
+
+
+def test_between_targets_as_few_as_will_do_are_stopped_though_they_are_older() -> None:
+    stage = Stage()
+    stage.target("t1", cpu=2)
+    stage.target("t2", cpu=2)
+    old = stage.submit((1, lower(requests={"cpu": 2})), target_policy="strict:t2")
+    stage.cycle()
+    stage.pass_seconds(10)
+    stage.submit((2, lower()), target_policy="strict:t1")
+    stage.cycle()
+    stage.submit((1, a_job(requests={"cpu": 2})), **HIGH)
+    assert [eviction.order for eviction in stage.cycle().evictions] == [old]
+
+
+def test_exclusive_work_stops_all_neighbours() -> None:
+    stage = Stage()
+    stage.target("t1")
+    low = stage.submit((2, lower()))
+    stage.cycle()
+    high = stage.submit((1, a_job(exclusive=True)), **HIGH)
+    assert [eviction.order for eviction in stage.cycle().evictions] == [low] * 2
+    stage.stop()
+    stage.cycle()
+    assert (len(stage.live(high)), len(stage.live(low))) == (1, 0)
+
+
+def test_exclusive_work_stops_nobody_beside_a_neighbour_who_stays() -> None:
+    stage = Stage()
+    stage.target("t1")
+    stage.target("t2")
+    stage.submit((1, a_job()), target_policy="strict:t1")
+    stage.submit((3, lower()), target_policy="strict:t1")
+    stage.submit((4, a_job()), target_policy="strict:t2")
+    stage.cycle()
+    stage.submit((1, a_job(exclusive=True)), **HIGH)
+    assert not stage.cycle().evictions
+
+
+def test_a_gang_stops_others_only_when_all_of_it_goes_in() -> None:
+    stage = Stage()
+    stage.target("t1")
+    stage.submit((1, a_job()))
+    low = stage.submit((3, lower()))
+    stage.cycle()
+    stage.submit((4, a_job()), gang=True, **HIGH)
+    assert not stage.cycle().evictions
+    gang = stage.submit((3, a_job()), gang=True, **HIGH)
+    assert [eviction.order for eviction in stage.cycle().evictions] == [low] * 3
+    stage.stop()
+    stage.cycle()
+    assert len(stage.live(gang)) == 3
+
+
+def test_a_gang_uses_free_room_before_it_stops_anybody() -> None:
+    stage = Stage()
+    stage.target("t1")
+    low = stage.submit((3, lower()))
+    stage.cycle()
+    gang = stage.submit((2, a_job()), gang=True, **HIGH)
+    assert len(stage.cycle().evictions) == 1
+    stage.stop()
+    stage.cycle()
+    assert (len(stage.live(gang)), len(stage.live(low))) == (2, 2)
+
+
+def test_an_eviction_names_the_order_that_asked() -> None:
+    stage = Stage()
+    stage.target("t1")
+    stage.submit((4, lower()))
+    stage.cycle()
+    first = stage.submit((1, a_job()), **HIGH)
+    second = stage.submit((2, a_job()), **HIGH)
+    assert [eviction.by for eviction in stage.cycle().evictions] == [first, second, second]
+
+
+def digest_of_evictions() -> str:
+    """What a cycle decides that has to choose between many victims of the same worth."""
+    stage = Stage()
+    for target in range(4):
+        stage.target(f"t{target}", capacity={"cpu": 4, "memory": 4})
+        for _ in range(4):
+            stage.submit((1, lower(requests={"cpu": 1, "memory": 1})), target_policy=f"strict:t{target}")
+    stage.cycle()
+    for at in range(5):
+        stage.submit((1, a_job(requests={"cpu": 1 + at % 2, "memory": 1})), **HIGH)
+    decision = stage.cycle()
+    assert len(decision.evictions) == 7
+    return decision.digest()
+
+
+def test_who_is_stopped_does_not_depend_on_how_a_process_hashes() -> None:
+    script = "from tests.unit.test_engine_preemption import digest_of_evictions; print(digest_of_evictions())"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(digests) == 1
