@@ -135,8 +135,16 @@ def _verdicts(room: Room, ledger: OrderLedger, job: Job, detour: Detour, reason:
     verdicts = verdicts_of(room, signature)
     if reason != words.QUOTA:
         return verdicts
-    has_any = room.owners.has(ledger.order.owner)[0] > 0
-    return tuple(_by_quota(verdict, has_any=has_any) if verdict.fits else verdict for verdict in verdicts)
+    ever = _ever_within_quota(room, ledger, signature)
+    return tuple(_by_quota(verdict, helps=ever) if verdict.fits else verdict for verdict in verdicts)
+
+
+def _ever_within_quota(room: Room, ledger: OrderLedger, signature: Signature) -> bool:
+    """Whether the quota allows one such task, or all of a gang, once all that the owner has is over."""
+    owners = room.owners.without_use_of(ledger.order.owner)
+    if ledger.resolved.gang:
+        return not reasons.gang_beyond_quota(room, ledger, owners)
+    return owners.allowance(ledger.order.owner, signature) > 0
 
 
 def verdicts_of(room: Room, signature: Signature) -> tuple[TargetVerdict, ...]:
@@ -146,16 +154,13 @@ def verdicts_of(room: Room, signature: Signature) -> tuple[TargetVerdict, ...]:
     )
 
 
-def _by_quota(verdict: TargetVerdict, *, has_any: bool) -> TargetVerdict:
-    """Waiting helps an owner who has something that will be over."""
-    why = (
-        "its owner has as much as its quota allows" if has_any else "its owner's quota does not allow that much at all"
-    )
+def _by_quota(verdict: TargetVerdict, *, helps: bool) -> TargetVerdict:
+    why = "its owner has as much as its quota allows" if helps else "its owner's quota does not allow that much at all"
     return TargetVerdict(
         target=verdict.target,
         fits=False,
         filter=words.QUOTA,
-        waiting_helps=has_any,
+        waiting_helps=helps,
         sentence=f"{verdict.target} would take it, but {why}",
     )
 

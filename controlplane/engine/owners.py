@@ -34,6 +34,13 @@ class Owners:
         other._used = {owner: dict(used) for owner, used in self._used.items()}
         return other
 
+    def without_use_of(self, owner: str) -> Self:
+        """The same at a time when all that the owner has is over."""
+        other = self.copy()
+        other._tasks.pop(owner, None)
+        other._used.pop(owner, None)
+        return other
+
     def share(self, owner: str) -> float:
         """Of all quantities the largest part that the owner has of what there is."""
         used = self._used.get(owner)
@@ -73,6 +80,3 @@ class Owners:
 
     def quota(self, owner: str) -> Quota:
         return self._quotas.get(owner) or self._quotas.get(EVERYONE) or _NO_QUOTA
-
-    def has(self, owner: str) -> tuple[int, dict[str, Number]]:
-        return self._tasks.get(owner, 0), dict(self._used.get(owner, {}))

@@ -8,6 +8,7 @@ from controlplane.cache.detour import Detour
 from controlplane.cache.job_ledger import ORPHAN
 from controlplane.cache.ledger import OrderLedger
 from controlplane.engine import words
+from controlplane.engine.owners import Owners
 from controlplane.engine.room import Room
 from controlplane.engine.signature import Signature, signature_of
 from controlplane.engine.verdicts import reason_of
@@ -76,12 +77,12 @@ def _of_the_targets(room: Room, ledger: OrderLedger, resolved: ResolvedJob, deto
     why = judged[key]
     if why != words.QUEUED or not ledger.resolved.gang:
         return why
-    return words.QUOTA if _beyond_quota(room, ledger) else words.GANG
+    return words.QUOTA if gang_beyond_quota(room, ledger, room.owners) else words.GANG
 
 
-def _beyond_quota(room: Room, ledger: OrderLedger) -> bool:
-    """Whether the owner's quota does not allow all that waits of the gang."""
-    owners = room.owners.copy()
+def gang_beyond_quota(room: Room, ledger: OrderLedger, owners: Owners) -> bool:
+    """Whether the owner's quota does not allow all that waits of the gang, beside what these owners have."""
+    owners = owners.copy()
     for resolved in ledger.resolved.jobs:
         job = resolved.job
         signature = signature_of(ledger, job, room.world.book.facts(ledger.order, job))
