@@ -104,12 +104,13 @@ class Stage:
         """On which targets how many of its tasks are."""
         return Counter(one.target for one in self.live(order) if job in (None, one.tasks[0].job))
 
-    def end(self, *fulfilments: Fulfilment, phase: str = "Succeeded", decision: str = "done") -> None:
+    def end(
+        self, *fulfilments: Fulfilment, phase: str = "Succeeded", decision: str = "done", again_at: str | None = None
+    ) -> None:
+        """`again_at` is the moment of the next try, for a decision to retry."""
+        fate: dict[str, Any] = {"phase": phase, "decision": decision, "not_before": again_at}
         for one in fulfilments:
-            tasks = tuple(
-                EndedTask(job=task.job, index=task.index, attempt=task.attempt, phase=phase, decision=decision)
-                for task in one.tasks
-            )
+            tasks = tuple(EndedTask(job=task.job, index=task.index, attempt=task.attempt, **fate) for task in one.tasks)
             ended = Ended(
                 id=one.id, order=one.order, target=one.target, epoch=1, cycle=1, tasks=tasks, ended=times.show(self.now)
             )
