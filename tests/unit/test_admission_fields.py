@@ -205,6 +205,8 @@ BAD: list[tuple[Named, type[Refused], str]] = [
     (a_rule(), Invalid, "then"),
     (a_rule(forbid=True, limit=3), Invalid, "then"),
     (a_rule(prefer=math.nan), Invalid, "then.prefer"),
+    (a_rule(prefer=-101), Invalid, "then.prefer"),
+    (a_rule(prefer=101), Invalid, "then.prefer"),
     (a_rule(limit=-1), Invalid, "then.limit"),
     (a_rule("true &&\n  nobody == 1", forbid=True), Invalid, "when"),
     (a_rule("target.name == 'here'", priority=5), Invalid, "when"),
@@ -245,6 +247,7 @@ GOOD: list[Named] = [
     with_window(days=("mon", "sun"), from_="00:00", to="24:00", tz="UTC"),
     with_window(from_="22:00", to="06:00", tz="Europe/Berlin"),
     with_window(to="08:00"),
+    a_rule(prefer=-100),
     a_rule(prefer=-30),
     a_rule(priority=10),
 ]

@@ -45,6 +45,27 @@ def test_tasks_that_want_their_own_kind_around_all_go_where_the_first_went() -> 
     assert stage.where(more) == dict.fromkeys(stage.where(own), 1)
 
 
+def test_a_stranger_who_is_half_of_the_company_does_not_keep_the_first_of_a_kind_waiting() -> None:
+    stage = Stage()
+    stage.target("t1")
+    stage.target("t2")
+    stage.submit((1, film), target_policy="strict:t1")
+    stage.cycle()
+    both = (FILM, label("scene", "In", "7"))
+    own = stage.submit((3, a_job(labels={"team": "film", "scene": "7"}, affinity=both)))
+    assert not stage.cycle().refused
+    assert sorted(stage.where(own).values()) == [3]
+
+
+def test_a_stranger_who_is_half_of_the_company_is_no_company_for_others() -> None:
+    stage = Stage()
+    stage.target("t1")
+    stage.submit((1, film))
+    stage.cycle()
+    stage.submit((1, a_job(labels={"team": "film"}, affinity=(FILM, label("scene", "In", "7")))))
+    assert stage.cycle().refused == {"Affinity": 1}
+
+
 def test_a_task_stays_away_from_jobs_that_it_wants_to_be_away_from() -> None:
     stage = Stage()
     stage.target("t1")

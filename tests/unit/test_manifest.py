@@ -14,6 +14,7 @@ from controlplane.model.errors import Invalid
 from controlplane.model.job import Job
 from controlplane.model.order import OrderRequest
 from controlplane.model.packet import Packet
+from controlplane.model.rule import Effect, Rule
 from controlplane.model.settings import Quota, Settings, Weights
 from controlplane.model.target import Target
 
@@ -53,6 +54,13 @@ def test_names_that_python_reserves_are_read_as_people_write_them() -> None:
     assert job.class_ == "render"
     assert isinstance(target, Target)
     assert target.windows[0].from_ == "08:00"
+
+
+@pytest.mark.parametrize(("written", "read"), [(-50, -50), ("-50", -50), (-0.5, -0.5), ("-500m", -0.5), (50, 50)])
+def test_a_rule_may_prefer_less_than_nothing(written: object, read: float) -> None:
+    rule = manifest.read({"kind": "Rule", "when": "true", "then": {"prefer": written}})
+    assert isinstance(rule, Rule)
+    assert rule.then == Effect(prefer=read)
 
 
 def test_a_label_or_variable_may_be_called_like_a_duration() -> None:
