@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from controlplane.apiserver.admission import fields
 from controlplane.model.errors import Invalid, LimitExceeded
-from controlplane.model.failure import ACTIONS, REASONS
+from controlplane.model.failure import ACTIONS, PREEMPTED, REASONS
 from controlplane.model.job import FailureMatch, FailurePolicy
 
 MAX_POLICIES = 64
@@ -76,11 +76,11 @@ class _Before:
         return (covering & -covering).bit_length() - 1 if covering else None
 
     def _holding(self, part: int, values: Collection[object]) -> int:
-        """Who lists all of the values, or none at all."""
-        holding = -1 if values else 0
+        """Who matches all of the values: lists them, or lists none at all, which matches all but Preempted."""
+        holding = -1 if values else self._open[part]
         for value in values:
-            holding &= self._listing[part].get(value, 0)
-        return holding | self._open[part]
+            holding &= self._listing[part].get(value, 0) | (self._open[part] if value != PREEMPTED else 0)
+        return holding
 
     def _note(self, part: int, values: Collection[object]) -> None:
         own = 1 << self._position
