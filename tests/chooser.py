@@ -171,7 +171,8 @@ def first_rank(level: list[Group], owner: str) -> tuple[str, str, str, int]:
 def at_moment(place: Place, moment: float) -> Place:
     """The place when everything is gone that is known to be over by then."""
     over = [one for one in place.running if one.ends_in is not None and one.ends_in <= moment]
-    return replace(place, running=[one for one in place.running if one not in over], over=over)
+    left = [one for one in place.running if one.ends_in is None or one.ends_in > moment]
+    return replace(place, running=left, over=over)
 
 
 def soonest(state: State, group: Group, place: Place) -> float | None:
@@ -186,7 +187,7 @@ def soonest(state: State, group: Group, place: Place) -> float | None:
 def gang_at(state: State, parts: list[Group], moment: float) -> State | None:
     """The state with the whole gang laid, when everything is gone that is over by then; None when it does not go in.
 
-    Nobody asks again for quotas. What another holds stays held: no room is kept for who would not get it.
+    Nobody asks again for quotas. A unique resource that somebody holds stays held: a gang of two holders never goes in.
     """
     for order in orders(state, parts):
         then = copy.deepcopy(state)

@@ -81,8 +81,10 @@ class Kept:
 
 @dataclass
 class Place:
-    """A target. `kept` is the room there that waits for somebody, if any does; `over` is what will have ended at a
-    later moment: limits of rules count what runs now."""
+    """A target. `kept` is the room there that waits for somebody, if any does.
+
+    `over` has ended at the later moment that is looked at; limits of rules count it, since time is no help there.
+    """
 
     name: str
     region: str
@@ -360,10 +362,9 @@ class State:
                 break
             self.put(group, max(taking, key=worth))
             done += 1
-        # Which task of a run gets which of its places is decided by the order of places.
-        order = [place.name for place in self.places]
-        run = len(self.placed) - done
-        self.placed[run:] = sorted(self.placed[run:], key=lambda one: order.index(one[2]))
+        # The tasks of a run are alike: the first ones count as placed on the first places.
+        start, order = len(self.placed) - done, [place.name for place in self.places]
+        self.placed[start:] = sorted(self.placed[start:], key=lambda one: order.index(one[2]))
         return done
 
     def reason(self, group: Group) -> str:

@@ -150,29 +150,53 @@ def test_of_one_owner_the_order_with_the_earlier_deadline_begins_first(seed: int
 
 
 class Preempting:
-    """Low work that may be stopped, more than there is room for, and now and then high work that stops it."""
+    """Low work that may be stopped, more than there is room for, and now and then high work that stops it.
 
-    def __init__(self, seed: int) -> None:
+    `alone`: high work comes one task at a time, and only when none waits.
+    """
+
+    def __init__(self, seed: int, *, alone: bool) -> None:
         self.simulation = a_simulation(seed, targets=12, cpu=8, quotas={"vip-2": Quota(quantities={"cpu": 12})})
         self.simulation.rule("licences", "job.labels.kind == 'licensed'", limit=3)
         self.simulation.rule("urgent", "job.labels.kind == 'urgent'", priority=40)
         random = self.simulation.random
         self.simulation.stops = lambda fulfilment: random.randint(1, 3)
         self.simulation.lasts = lambda fulfilment: random.randint(5, 20)
+        # The effective priority of each job of each order; and what it wants of which only some may have.
+        self.priorities: dict[str, dict[str, int]] = {}
+        self.scarce: dict[str, set[str]] = {}
+        self._alone = alone
 
     def arrive(self) -> None:
-        random, submit = self.simulation.random, self.simulation.submit
+        random = self.simulation.random
         for _ in range(random.randint(1, 2)):
+            priority = random.choice((10, 20, 30))
             job = self._job("low", random.choice((1, 2, 3, 4)), preemptible=random.random() < 0.9)
-            submit((random.randint(1, 3), job), priority=random.choice((10, 20, 30)), owner=random.choice("abc"))
-        if random.random() < 0.3:
+            self._submit({"low": priority}, (random.randint(1, 3), job), priority=priority, owner=random.choice("abc"))
+        if self._alone and any(self.simulation.waits(order) for order in self._high()):
+            return
+        if random.random() < (0.8 if self._alone else 0.3):
             job = self._job("high", random.choice((1, 2, 4, 8)))
-            owner = f"vip-{random.randint(1, 3)}"
-            submit((random.randint(1, 3), job), priority=90, preempts=True, owner=owner)
-        if random.random() < 0.1:
+            owner, count = f"vip-{random.randint(1, 3)}", 1 if self._alone else random.randint(1, 3)
+            self._submit({"high": 90}, (count, job), priority=90, preempts=True, owner=owner)
+        elif random.random() < 0.1:
             urgent = a_job("urgent", requests={"cpu": 2}, labels={"kind": "urgent"}, preemptible=True, time_limit=20)
             plain = a_job("plain", requests={"cpu": 2}, preemptible=True, time_limit=20)
-            submit((1, urgent), (2, plain), priority=50, preempts=True, owner=random.choice("abc"))
+            owner, both = random.choice("abc"), {"urgent": 90, "plain": 50}
+            self._submit(both, (1, urgent), (2, plain), priority=50, preempts=True, owner=owner)
+
+    def _submit(self, priorities: dict[str, int], *jobs: tuple[int, Job], **said: Any) -> None:
+        order = self.simulation.submit(*jobs, **said)
+        self.priorities[order] = priorities
+        licences = {"a licence" for _, job in jobs if job.labels.get("kind") == "licensed"}
+        self.scarce[order] = {
+            f"the quota of {said['owner']}",
+            *licences,
+            *(name for _, job in jobs for name in job.resources),
+        }
+
+    def _high(self) -> list[str]:
+        return [order for order, jobs in self.priorities.items() if "low" not in jobs]
 
     def _job(self, name: str, cpu: int, **said: Any) -> Job:
         random = self.simulation.random
@@ -188,77 +212,103 @@ class Preempting:
 
 
 class Rooms:
-    """Rooms that were made by stopping work, and whether the work that asked for them began once they were free."""
+    """Rooms that were made by stopping work: who asked for them, and whether that order had them when they were free.
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._made: list[tuple[int, str, str, set[str]]] = []
+    A room is the target on which work was stopped in one cycle for one order.
+    """
+
+    def __init__(self, work: Preempting) -> None:
+        self._work, self._simulation = work, work.simulation
+        self._made: list[tuple[int, str, str, set[str], int]] = []
         self.evictions: list[Eviction] = []
-        self.unused: list[str] = []
+        # Rooms that the order did not have though a task of it waits; and those of them that lower work had, or nobody.
+        self.lost: list[str] = []
+        self.wasted: list[str] = []
 
     def note(self, decision: Decision, second: int) -> None:
         """After each cycle."""
+        self._ask(decision, second)
+        for room in list(self._made):
+            made, by, target, victims, rooms = room
+            if not any(self._simulation.is_live(victim) for victim in victims):
+                self._made.remove(room)
+                if self._simulation.waits(by) and not self._had(by, target, made, rooms):
+                    self.lost.append(f"{by} on {target}: asked in {made}, free in {second}")
+                    self.wasted += self.lost[-1:] if not self._overtaken(by, target, made) else []
+
+    def _ask(self, decision: Decision, second: int) -> None:
         asked: dict[tuple[str, str], set[str]] = {}
         for one in decision.evictions:
             asked.setdefault((one.by, one.target), set()).add(one.fulfilment)
         self.evictions += decision.evictions
-        for room in list(self._made):
-            made, by, target, victims = room
-            if not any(self._simulation.is_live(victim) for victim in victims) and not self._stopping(target):
-                self._made.remove(room)
-                for_higher = any(one.order == by and one.reason == "Reserved" for one in decision.waiting)
-                if self._simulation.waits(by) and not for_higher and not self._served(by, made):
-                    self.unused.append(f"{by} on {target}: asked in {made}, free in {second}")
-        self._made += [(second, by, target, victims) for (by, target), victims in asked.items()]
+        rooms_of = Counter(by for by, _ in asked)
+        self._made += [(second, by, target, victims, rooms_of[by]) for (by, target), victims in asked.items()]
 
-    def _stopping(self, target: str) -> bool:
-        """Whether more is being stopped there, perhaps for others."""
-        there = self._simulation.told.ledgers.target(target).fulfilments.values()
-        return any(one.want == "stop" for one in there)
+    def _had(self, by: str, target: str, since: int, rooms: int) -> bool:
+        """Whether the order began there; or as many of its tasks began elsewhere, or wait for rooms that were asked for
+        no later, as it had asked for rooms."""
+        begun = [one for one in self._simulation.placed if one.order == by and one.second > since]
+        coming = sum(order == by and made <= since for made, order, _, _, _ in self._made)
+        return any(one.target == target for one in begun) or sum(one.tasks for one in begun) + coming >= rooms
 
-    def _served(self, by: str, since: int) -> bool:
-        """Whether a task of the order began meanwhile, or one of an order that is served before it: of a higher
-        priority, or of the same one and of an owner with a smaller share, or older."""
-        priority = self._priority(by)
-        placed = (one.order for one in self._simulation.placed if one.second > since)
-        return any(order == by or self._priority(order) >= priority for order in placed)
-
-    def _priority(self, order: str) -> int:
-        """With what the rule about urgent work adds."""
-        ledger = self._simulation.told.ledgers.orders.get(order)
-        if ledger is None:
-            return 0
-        urgent = any(one.job.labels.get("kind") == "urgent" for one in ledger.resolved.jobs)
-        return ledger.order.priority + 40 * urgent
+    def _overtaken(self, by: str, target: str, since: int) -> bool:
+        """Whether work of the same or of a higher priority, which came first by its owner's share, took the target or
+        something else that is scarce; or made room for itself there."""
+        least, scarce = min(self._work.priorities[by].values()), self._work.scarce[by]
+        for one in self._simulation.placed:
+            rival = one.order != by and self._work.priorities[one.order][one.job] >= least
+            if rival and one.second > since and (one.target == target or scarce & self._work.scarce[one.order]):
+                return True
+        asking = [order for made, order, where, _, _ in self._made if where == target and made > since]
+        return any(max(self._work.priorities[order].values()) >= least for order in asking if order != by)
 
 
 @cache
-def preempted(seed: int) -> tuple[Simulation, Rooms]:
-    work = Preempting(seed)
-    rooms = Rooms(work.simulation)
+def preempted(seed: int, *, alone: bool = False) -> tuple[Simulation, Rooms]:
+    work = Preempting(seed, alone=alone)
+    rooms = Rooms(work)
     for second in range(CYCLES):
         work.arrive()
         rooms.note(work.simulation.step(), second)
-    assert len(rooms.evictions) > 50
+    assert len(rooms.evictions) > 30
     return work.simulation, rooms
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_no_work_is_stopped_for_an_order_that_then_waits_on(seed: int) -> None:
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_room_that_was_made_is_had_by_who_asked_for_it_when_nobody_else_may_have_it(seed: int) -> None:
+    """In the first cycle after the ends of those that were stopped."""
+    _, rooms = preempted(seed, alone=True)
+    assert not rooms.lost
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_room_that_was_made_is_had_by_who_asked_for_it_or_by_who_is_served_before(seed: int) -> None:
     _, rooms = preempted(seed)
-    assert not rooms.unused
+    assert not rooms.wasted
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_two_orders_never_stop_each_other(seed: int) -> None:
     _, rooms = preempted(seed)
     pairs = {(one.by, one.order) for one in rooms.evictions}
     assert not {(by, other) for by, other in pairs if (other, by) in pairs}
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_is_stopped_for_others_does_not_fail(seed: int) -> None:
-    simulation, rooms = preempted(seed)
-    stopped = Counter(one.order for one in rooms.evictions)
-    assert max(stopped.values()) > 5
+    simulation, _ = preempted(seed)
+    assert not simulation.failed
+
+
+def test_a_task_that_is_stopped_for_others_again_and_again_does_not_fail() -> None:
+    simulation = a_simulation(1, targets=1, cpu=8)
+    whole: dict[str, Any] = {"requests": {"cpu": 8}, "time_limit": 10}
+    low = simulation.submit((1, a_job("low", preemptible=True, **whole)), priority=10)
+    stopped: list[Eviction] = []
+    for _ in range(CYCLES):
+        if any(one.order == low and one.want == "run" for one in simulation.running()):
+            simulation.submit((1, a_job("high", **whole)), priority=90, preempts=True)
+        stopped += simulation.step().evictions
+    assert {one.order for one in stopped} == {low}
+    assert len(stopped) > 20
     assert not simulation.failed
