@@ -30,6 +30,7 @@ class _Decided(msgspec.Struct):
     """What is of interest here of a cycle's record."""
 
     revision: int = 0
+    seconds: float = 0.0
 
 
 class _Waiting(NamedTuple):
@@ -114,6 +115,7 @@ class Turnstile:
                     decided = self._decoder.decode(delta.new.stored.value)
                 except msgspec.MsgspecError:
                     continue
-                lag_seconds = self._lag.of(decided.revision, now)
+                # The time that deciding takes grows with what waits and with the targets: that is no delay.
+                lag_seconds = self._lag.of(decided.revision, now) - max(0.0, decided.seconds)
                 self._pressure.decided(lag_seconds, self._ledgers.waiting_orders, now)
         self._lag.hear(revision, now)

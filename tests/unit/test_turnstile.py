@@ -16,10 +16,10 @@ from tests.picture import Told
 RATE = 70
 
 
-def a_cycle(revision: int, n: int = 1) -> Cycle:
+def a_cycle(revision: int, n: int = 1, seconds: float = 0.0) -> Cycle:
     return Cycle(
         epoch=1, n=n, revision=revision, now="", seed=0, settings_digest="", engine="", considered=0, placed=0,
-        seconds=0.0, hash="",
+        seconds=seconds, hash="",
     )  # fmt: skip
 
 
@@ -32,14 +32,15 @@ class Stage:
         self.turnstile = Turnstile(self.told.ledgers, self.clock, patience_seconds=patience_seconds)
         self.passed: list[str] = []
 
-    async def press(self, orders: int = BACKLOG_ORDERS) -> None:
-        """So many orders wait, and the leader's newest decision is three seconds old: RATE orders a second get in."""
+    async def press(self, orders: int = BACKLOG_ORDERS, decided_in: float = 0.0) -> None:
+        """So many orders wait, and the leader's newest decision is a second old, after so long a time of deciding: RATE
+        orders a second get in."""
         await self.turnstile.enter("", RATE * 10 // 7)
         before = self.told.history.revision
         waiting = [an_order().build() for _ in range(orders)]
         self.told.write({keys.order(order.id): order for order in waiting})
         self.clock.pass_seconds(1.1)
-        self.told.write({keys.cycle(1, 1): a_cycle(before)})
+        self.told.write({keys.cycle(1, 1): a_cycle(before, seconds=decided_in)})
 
     async def submit(self, owner: str, orders: int = 1) -> None:
         await self.turnstile.enter(owner, orders)
@@ -67,6 +68,15 @@ async def test_a_short_backlog_limits_nobody() -> None:
     await stage.press(orders=10)
     for _ in range(3 * RATE):
         await stage.submit("ada")
+
+
+async def test_a_decision_that_takes_long_is_no_late_decision() -> None:
+    """As with very many tasks and targets, where nothing waits for the processor."""
+    stage = Stage()
+    await stage.press(decided_in=0.9)
+    for _ in range(3 * RATE):
+        await stage.submit("ada")
+    assert len(stage.passed) == 3 * RATE
 
 
 async def test_as_many_pass_as_the_rate_says_while_the_leader_is_behind() -> None:
