@@ -46,7 +46,7 @@ def place_hopeful(room: Room, signature: Signature, most: int) -> Laid:
         if not some:
             break
         # Without a weight of room, `leveling` knows how room decides between equals.
-        alone = some == 1 and room.world.settings.weights.room
+        alone = some == 1 and room.weight
         if not (_place_one(room, signature, laid) if alone else _place_some(room, signature, some, laid)):
             room.sharpen()
             break
@@ -91,7 +91,7 @@ def _place_some(room: Room, signature: Signature, most: int, laid: Laid) -> bool
 
 def _laid(room: Room, signature: Signature, rows: Rows, most: int) -> tuple[Rows, Counts]:
     """Which of these targets, all of one tier, get how many."""
-    if room.world.settings.placement == "pack":
+    if room.packs:
         return _packed(room, signature, rows, most)
     return leveling.even(room, signature, rows, most) if signature.needs else _shared(room, signature, rows, most)
 

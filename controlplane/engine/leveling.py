@@ -34,14 +34,12 @@ def even(room: Room, signature: Signature, rows: Rows, most: int) -> tuple[Rows,
         fits = room.fits(signature, rows)
         unit = min(unit, most, int(fits.max()))
         rows = rows[fits >= unit]
-    weight, others = float(room.world.settings.weights.room), scoring.others(room, signature, rows)
-    if not weight:
+    static = room.floor.static(signature)
+    others = None if scoring.is_plain(room, signature, static) else scoring.others(room, signature, rows, static)
+    if others is not None and not room.weight:
         # Room decides only between targets that are equal in everything else.
-        if not isinstance(others, float):
-            rows = rows[others == others.max()]
-        others = 0.0
-    rest = None if isinstance(others, float) else others
-    rows, steps = _Slope(room, signature, rows, unit, weight, rest).lay(most // unit)
+        rows, others = rows[others == others.max()], None
+    rows, steps = _Slope(room, signature, rows, unit, room.weight, others).lay(most // unit)
     return rows, steps if unit == 1 else steps * unit
 
 
@@ -63,24 +61,22 @@ class _Slope:
         Only targets count whose first step is as good as the worst step that can be needed.
         """
         first = self.rank(None, self.unit)
-        if steps < len(first):
-            least = float(np.partition(first, len(first) - steps)[len(first) - steps])
-            near = (first >= least).nonzero()[0]
-            first = first[near]
-            again = (self.rank(near, 2 * self.unit) >= least).nonzero()[0]
-            if not len(again):
-                if len(near) > steps:
-                    # Of equals the first.
-                    equals = (first == least).nonzero()[0]
-                    good = np.ones(len(near), dtype=bool)
-                    good[equals[steps - len(near) :]] = False
-                    near = near[good]
-                return self.rows[near], np.ones(steps, dtype=np.int64)
-            taken = self._some_again(near, first, again, least, steps)
-        else:
-            near, taken = np.arange(len(first)), None
-        if taken is None:
-            taken = self._search(near, steps)
+        if steps >= len(first):
+            return self._chosen(np.arange(len(first)), self._search(np.arange(len(first)), steps))
+        least = float(np.partition(first, len(first) - steps)[len(first) - steps])
+        good = first >= least
+        again = self.rank(None, 2 * self.unit) >= least
+        if again.any():
+            near = good.nonzero()[0]
+            taken = self._some_again(near, first[near], again[near].nonzero()[0], least, steps)
+            return self._chosen(near, self._search(near, steps) if taken is None else taken)
+        surplus = int(np.count_nonzero(good)) - steps
+        if surplus > 0:
+            # Of equals the first.
+            good[(first == least).nonzero()[0][-surplus:]] = False
+        return self.rows[good], np.ones(steps, dtype=np.int64)
+
+    def _chosen(self, near: Rows, taken: Counts) -> tuple[Rows, Counts]:
         chosen = taken.nonzero()[0]
         return self.rows[near[chosen]], taken[chosen]
 
@@ -159,7 +155,7 @@ class _Slope:
         """How many steps have a rank of at least the level, but for the slack."""
         room, rows = self.room, self.rows[at]
         wanted: Vector | float = level if self.others is None else (level - self.others[at]) / self.weight
-        if self.others is not None or not scoring.asks_for_all(room, self.signature):
+        if self.others is not None or len(self.signature.needs) < len(room.free):
             # What has to be idle of the quantities that are asked for, so that this much is idle in all.
             idle, all_ = room.idle[rows], 1.0 + scoring.ASKED
             wanted = np.where(idle * all_ >= wanted, wanted / all_, (wanted - idle) / scoring.ASKED)

@@ -48,6 +48,11 @@ class Room:
         # Of all quantities of a target the smallest part that is free, 0 to 1.
         self.idle = self._idle()
         self.reliability = self._reliability()
+        # Of the settings what every task is asked about: how much room counts, and whether to pack.
+        self.weight = float(world.settings.weights.room)
+        self.packs = world.settings.placement == "pack"
+        # Whether nothing but room and what the signature itself says makes one target better than another.
+        self.plain = self.reliability is None and not self.ruled
         self.neighbours = Neighbours(targets)
         self.owners = Owners(world)
         self.held = set(world.held)
@@ -166,9 +171,9 @@ class Room:
     def open_rows(self, signature: Signature) -> Rows:
         """The targets that take at least one such task now."""
         rows = self.unkept(signature, self.willing(signature))
-        able = self.able(signature, rows)
         if self.slotted:
-            able &= self.at(self.slots, rows) > 0
+            rows = rows[self.at(self.slots, rows) > 0]
+        able = self.able(signature, rows)
         return rows if able.all() else rows[able]
 
     def fits(self, signature: Signature, rows: Rows) -> Counts:
@@ -202,7 +207,8 @@ class Room:
 
     def unkept(self, signature: Signature, rows: Rows) -> Rows:
         """Those of the targets that no limit of a rule and no reservation closes."""
-        rows = self._unlimited(signature, rows)
+        if self.ruled:
+            rows = self._unlimited(signature, rows)
         return rows[~self.kept.closed(signature, rows)] if self.kept.any else rows
 
     def _unlimited(self, signature: Signature, rows: Rows) -> Rows:
@@ -329,7 +335,8 @@ class Room:
         if self.kept.any:
             self.kept.take(signature, np.asarray(rows), np.asarray(counts))
         self.neighbours.add(signature.kind, rows, counts)
-        self._bind(signature, rows, counts)
+        if signature.unique or signature.spread or self.ruled:
+            self._bind(signature, rows, counts)
 
     def promise(self, owner: str, signature: Signature, row: int) -> None:
         """A task gets its quantities there later; all else that it needs, nobody else may have meanwhile."""

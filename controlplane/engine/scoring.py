@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from controlplane.engine.floor import Rows, Vector
+from controlplane.engine.floor import Rows, Static, Vector
 from controlplane.engine.kept import Counts
 from controlplane.engine.room import Room
 from controlplane.engine.signature import Signature
@@ -21,18 +21,20 @@ ASKED = 1e-6
 
 def ranking(room: Room, signature: Signature, rows: Rows) -> Vector:
     """Of one more task: tiers first, then scores."""
-    settings = room.world.settings
-    weight, packs = float(settings.weights.room), settings.placement == "pack"
-    rest = others(room, signature, rows)
-    if isinstance(rest, float) and weight:
+    static = room.floor.static(signature)
+    if room.weight and is_plain(room, signature, static):
         # Nothing else counts: whatever sorts like the score will do.
         idle = order_with(room, signature, rows, 1)
-        found = -idle if packs else idle
+        found = -idle if room.packs else idle
     else:
         idle = idle_with(room, signature, rows, 1)
-        found = weight * (1.0 - idle if packs else idle) + rest
-    tiers = room.floor.static(signature).tiers
-    return found if tiers is None else found - _TIER * tiers[rows]
+        found = room.weight * (1.0 - idle if room.packs else idle) + others(room, signature, rows, static)
+    return found if static.tiers is None else found - _TIER * static.tiers[rows]
+
+
+def is_plain(room: Room, signature: Signature, static: Static) -> bool:
+    """Whether room alone makes one target better than another for such tasks, tiers apart."""
+    return room.plain and static.soft is None and not signature.hurt_by
 
 
 def idle_with(room: Room, signature: Signature, rows: Rows, more: Counts | int) -> Vector:
@@ -46,34 +48,32 @@ def idle_with(room: Room, signature: Signature, rows: Rows, more: Counts | int) 
 
 def order_with(room: Room, signature: Signature, rows: Rows, more: Counts | int) -> Vector:
     """Sorts targets like `idle_with`, with less work where such tasks ask for everything that there is."""
-    if asks_for_all(room, signature):
+    if len(signature.needs) == len(room.free):
         return asked_with(room, signature, rows, more)
     return idle_with(room, signature, rows, more)
 
 
-def asks_for_all(room: Room, signature: Signature) -> bool:
-    return len(signature.needs) == len(room.free) and all(name in room.free for name, _ in signature.needs)
-
-
 def asked_with(room: Room, signature: Signature, rows: Rows, more: Counts | int) -> Vector:
-    """How much is idle, with so many more of such tasks, of what they ask for alone."""
+    """How much is idle, with so many more of such tasks, of what they ask for alone. Targets have all of that: a task
+    that asks for what no target has is hopeless, and nobody asks about it."""
+    free, inverse = room.free, room.inverse
+    everywhere = rows is room.floor.all_rows
     asked: Vector | None = None
     for name, amount in signature.needs:
-        if name in room.free:
-            left = room.at(room.free[name], rows) - amount * more
-            left *= room.at(room.inverse[name], rows)
-            asked = left if asked is None else np.minimum(asked, left, out=asked)
-    return np.zeros(len(rows)) if asked is None else asked
+        left = (free[name] if everywhere else free[name][rows]) - amount * more
+        left *= inverse[name] if everywhere else inverse[name][rows]
+        asked = left if asked is None else np.minimum(asked, left, out=asked)
+    assert asked is not None
+    return asked
 
 
-def others(room: Room, signature: Signature, rows: Rows) -> Vector | float:
+def others(room: Room, signature: Signature, rows: Rows, static: Static) -> Vector:
     """The rest of the score, which more tasks of a run do not change: each part is 0 to 1 (rules: -1 to 1) times its
     weight."""
     weights = room.world.settings.weights
-    found: Vector | float = 0.0
-    soft = room.floor.static(signature).soft
-    if soft is not None:
-        found = float(weights.soft) * soft[rows]
+    found = np.zeros(len(rows))
+    if static.soft is not None:
+        found = float(weights.soft) * static.soft[rows]
     if room.reliability is not None:
         found = found + float(weights.reliability) * room.reliability[rows]
     if room.ruled:
