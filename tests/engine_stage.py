@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -36,9 +37,15 @@ def a_job(name: str = "job", **said: Any) -> Job:
     return Job(name=name, command=("true",), **{"requests": {"cpu": 1}, **said})
 
 
-def order_of(*jobs: tuple[int, Job], gang: bool = False, pack: int = 1, **said: Any) -> Order:
-    """So many tasks of each job."""
-    found = tuple(ResolvedJob(job=job, count=count) for count, job in jobs)
+def order_of(
+    *jobs: tuple[int, Job],
+    gang: bool = False,
+    pack: int = 1,
+    after: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    **said: Any,
+) -> Order:
+    """So many tasks of each job; `after` names the jobs that a job waits for."""
+    found = tuple(ResolvedJob(job=job, count=count, after=after.get(job.name, ())) for count, job in jobs)
     unique = sorted({name for _, job in jobs for name in job.resources})
     resources = tuple(Resource(name=name, key=name, value="1", unique=True) for name in unique)
     resolved = msgspec.json.encode(Resolved(jobs=found, resources=resources, gang=gang, pack=pack))

@@ -1,5 +1,5 @@
-"""Tasks that become ready at a known moment, and tasks that wait again when they are stopped: what a forecast must know
-beside the world."""
+"""What a forecast must know beside the world: tasks that become ready at a known moment or after other jobs, tasks that
+wait again when they are stopped, and the last moments at which tasks may begin."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from dataclasses import replace
 from datetime import datetime
 
 from controlplane.cache.detour import STRAIGHT
+from controlplane.cache.job_ledger import SUCCEEDED
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.engine.backlog import groups_of, rank_of
-from controlplane.engine.forecast import Known, Waiting
+from controlplane.engine.forecast import Known
 from controlplane.engine.rules.book import Book
 from controlplane.engine.service import Group
 from controlplane.engine.signature import signature_of
-from controlplane.engine.world import World
-from controlplane.model import times
+from controlplane.engine.waiting import OrderJob, Successor, Successors, Waiting
+from controlplane.engine.world import World, spread_of
+from controlplane.model import deadline, times
 from controlplane.model.fulfilment import Fulfilment
 
 # Moments of one order that are looked at, and orders that are: a forecast is for a person who waits.
@@ -25,16 +27,34 @@ _MOST_MOMENTS = 8
 _MOST_ORDERS = 10_000
 
 
-def known_of(ledgers: Ledgers, world: World, left_out: Iterable[str], more: Iterable[tuple[float, Waiting]]) -> Known:
-    """`more` are tasks of orders that nobody submitted."""
+def known_of(ledgers: Ledgers, world: World, left_out: Iterable[str], own: OrderLedger, wait: float) -> Known:
+    """`own` is an order that nobody submitted; it may begin after so many seconds."""
     out = frozenset(left_out)
     under_way = [ledger for identity, ledger in ledgers.orders.items() if identity not in out]
-    soon = [one for ledger in under_way[:_MOST_ORDERS] for one in _coming(ledger, world)]
+    near = [*(ledger for ledger in under_way[:_MOST_ORDERS] if ledger.wants_room()), own]
+    soon = [one for ledger in near if ledger is not own for one in _coming(ledger, world)]
+    own_tasks = [(wait, one) for one in waiting_of(own, world.book, world.now, world.now)]
     return Known(
-        coming=(*soon, *more),
+        coming=(*soon, *own_tasks),
+        successors=_successors([ledger for ledger in near if ledger.depends is not None], world),
+        latest=_latest(near),
         limits=_counted(under_way, world) if world.book.limits else {},
         of=lambda fulfilment: _again(ledgers, world, fulfilment),
     )
+
+
+def apart_in(ledgers: Ledgers, left_out: Iterable[str]) -> dict[str, Mapping[str, frozenset[str]]]:
+    """Where the tasks are of orders that keep their tasks on different targets, also of those of which nothing may be
+    placed yet."""
+    out = frozenset(left_out)
+    return {
+        identity: spread_of(ledger)
+        for identity, ledger in ledgers.orders.items()
+        if ledger.live
+        and identity not in out
+        and ledger.wants_room()
+        and any(resolved.job.spread == "order" for resolved in ledger.resolved.jobs)
+    }
 
 
 def waiting_of(ledger: OrderLedger, book: Book, moment: datetime, now: datetime) -> list[Waiting]:
@@ -74,6 +94,33 @@ def _coming(ledger: OrderLedger, world: World) -> Iterator[tuple[float, Waiting]
             return
 
 
+def _successors(orders: Iterable[OrderLedger], world: World) -> Successors:
+    """Tasks that wait for other jobs of their order, and how many tasks of these have yet to end."""
+    found: list[Successor] = []
+    left: dict[OrderJob, int] = {}
+    for ledger in orders:
+        identity = ledger.order.id
+        for position, resolved in enumerate(ledger.resolved.jobs):
+            name = resolved.job.name
+            needs = frozenset(ledger.waits_for(name))
+            count = ledger.pending_of(name)
+            if needs and count:
+                found.append(Successor(_waiting(ledger, world, position, count), needs))
+                left |= {(identity, one): ledger.jobs[one].count - ledger.jobs[one].counts[SUCCEEDED] for one in needs}
+    return Successors(found, left)
+
+
+def _latest(orders: Iterable[OrderLedger]) -> dict[OrderJob, str]:
+    """For each job with a deadline the last moment at which its tasks may begin."""
+    found: dict[OrderJob, str] = {}
+    for ledger in orders:
+        for resolved in ledger.resolved.jobs if ledger.order.deadline is not None else ():
+            latest = deadline.latest_start(ledger.order, resolved.job)
+            if latest is not None:
+                found[ledger.order.id, resolved.job.name] = latest
+    return found
+
+
 def _key(one: Waiting) -> tuple[object, ...]:
     return (one.signature, one.group.rank, one.group.job)
 
@@ -91,14 +138,20 @@ def _again(ledgers: Ledgers, world: World, fulfilment: Fulfilment) -> Iterator[W
     for position, resolved in enumerate(ledger.resolved.jobs):
         count = tasks[resolved.job.name]
         if count:
-            facts = world.book.facts(ledger.order, resolved.job)
-            yield Waiting(
-                priority=world.book.priority_of(facts, ledger.order.priority, world.now),
-                owner=ledger.order.owner,
-                signature=signature_of(ledger, resolved.job, facts, STRAIGHT),
-                group=Group(rank_of(ledger, position), resolved.job.name, count),
-                gang=ledger.order.id if ledger.resolved.gang else "",
-            )
+            yield _waiting(ledger, world, position, count)
+
+
+def _waiting(ledger: OrderLedger, world: World, position: int, count: int) -> Waiting:
+    """So many tasks of the job at that position, as they will wait."""
+    job = ledger.resolved.jobs[position].job
+    facts = world.book.facts(ledger.order, job)
+    return Waiting(
+        priority=world.book.priority_of(facts, ledger.order.priority, world.now),
+        owner=ledger.order.owner,
+        signature=signature_of(ledger, job, facts, STRAIGHT),
+        group=Group(rank_of(ledger, position), job.name, count),
+        gang=ledger.order.id if ledger.resolved.gang else "",
+    )
 
 
 def _counted(under_way: Iterable[OrderLedger], world: World) -> Mapping[str, list[str]]:

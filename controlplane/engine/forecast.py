@@ -2,12 +2,14 @@
 
 What has no time limit never ends here, so a forecast promises nothing that it cannot know. Everything that a cycle
 reads goes along with time: room, shares and quotas of owners, limits of rules, unique resources, tasks that keep
-apart, tasks that become ready at a known moment. Work that is preempted stops at once here, and waits again.
+apart, tasks that become ready at a known moment or when other jobs are done, deadlines that can no longer be made. Work
+that is preempted stops at once here, and waits again.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -16,54 +18,40 @@ from controlplane.engine import supposing
 from controlplane.engine.decide import Decision, Placement, decide
 from controlplane.engine.ends import Ends
 from controlplane.engine.preempting import Eviction
-from controlplane.engine.service import Group, Queue
+from controlplane.engine.service import Queue
 from controlplane.engine.signature import Signature
+from controlplane.engine.waiting import OrderJob, Successors, Waiting, waiting_in
 from controlplane.engine.world import World
 from controlplane.model import times, windows
 from controlplane.model.explanation import PlannedPlacement
+from controlplane.model.failure import MOVED, PREEMPTED
 from controlplane.model.fulfilment import Fulfilment, TaskRef, TaskSpec, Traits
 from controlplane.model.packing import sizes, together
 from controlplane.model.quantity import Number, whole
 
 # A person asks and waits: after so many steps into the future the answer is that nobody knows.
 _MOST_STEPS = 200
-_INSTANT = 0.001
+# Moments are written in milliseconds, and a cycle is decided at such a moment.
+_MILLISECONDS = 1000
+_ROUNDING_SECONDS = 1e-6
 # How the identities of fulfilments begin that a forecast made up.
 SUPPOSED = "supposed-"
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Tasks of one job of one order, and the queue that they wait in; `gang` is the order of a gang, which waits
-    alone."""
-
-    priority: int
-    owner: str
-    signature: Signature
-    group: Group
-    gang: str = ""
-
-    @property
-    def line(self) -> tuple[int, str, Signature | None, str]:
-        return (self.priority, self.owner, None if self.gang else self.signature, self.gang)
+# Why fulfilments are stopped whose tasks then wait again.
+_AGAIN = frozenset({PREEMPTED, MOVED})
 
 
 @dataclass(slots=True)
 class Known:
-    """What a forecast has to know beside the world. `coming` becomes ready after so many seconds; `limits` names the
-    rules that count a fulfilment; `of` tells what a fulfilment becomes when it is stopped and waits again."""
+    """What a forecast has to know beside the world. `coming` becomes ready after so many seconds, `successors` when
+    other jobs are done; `latest` is the last moment at which tasks of a job may begin, where there is one; `limits`
+    names the rules that count a fulfilment; `of` tells what a fulfilment becomes when it is stopped and waits again.
+    """
 
     coming: Sequence[tuple[float, Waiting]] = ()
+    successors: Successors = field(default_factory=Successors)
+    latest: Mapping[OrderJob, str] = field(default_factory=dict)
     limits: Mapping[str, Sequence[str]] = field(default_factory=dict)
     of: Callable[[Fulfilment], Iterable[Waiting]] = lambda _: ()
-
-
-def waiting_in(queues: Iterable[Queue]) -> Iterator[Waiting]:
-    for queue in queues:
-        groups = list(queue.groups)
-        parts = queue.parts or (queue.signature,) * len(groups)
-        for group, signature in zip(groups, parts, strict=False):
-            yield Waiting(queue.priority, queue.owner, signature, group, group.order if queue.parts else "")
 
 
 class Forecast:
@@ -82,8 +70,10 @@ class Forecast:
         self.evictions: list[Eviction] = []
 
     def placements(self) -> Iterator[PlannedPlacement]:
-        """Where and when the order's tasks would go, in order of time."""
-        for _ in range(_MOST_STEPS):
+        """Where and when the order's tasks would go, in order of time. At one moment there are cycles until one places
+        nothing, since the scheduler is woken by what it placed itself."""
+        steps = 0
+        while steps < _MOST_STEPS:
             decision = decide(self._world, self._queues())
             for placement in decision.placements:
                 if placement.order == self._order:
@@ -91,11 +81,17 @@ class Forecast:
             self._settle(decision)
             if not self._left():
                 return
-            if not self._stop(decision.evictions) and not self._pass_time():
+            stopped = self._stop(decision.evictions)
+            if not stopped and decision.batches:
+                continue
+            if not stopped and not self._pass_time():
                 return
+            steps += 1
 
     def _left(self) -> bool:
         """Whether anything of the order waits, or will."""
+        if self._order in self._known.successors:
+            return True
         coming = (one for _, _, one in self._coming)
         return any(one.group.order == self._order for one in (*self._waiting.values(), *coming))
 
@@ -223,23 +219,53 @@ class Forecast:
         return bool(gone)
 
     def _pass_time(self) -> bool:
-        """Goes on to the next moment at which something ends, becomes ready or opens; False when there is none."""
+        """Goes on to the next moment at which something ends, becomes ready, opens or is too late; False when there is
+        none."""
         world = self._world
         ends = Ends([row.ends for row in world.targets], world.now)
         passed = self._seconds()
         moments = [float(ends.when.min())] if len(ends.when) else []
         moments += [self._coming[0][0] - passed] if self._coming else []
-        moments += self._openings()
+        moments += (*self._openings(), *self._too_late())
         first = min((moment for moment in moments if moment != float("inf")), default=None)
         if first is None:
             return False
-        first = max(0.0, first)
-        over = [ends.fulfilments[at] for at in (ends.when <= first + _INSTANT).nonzero()[0].tolist()]
-        while self._coming and self._coming[0][0] <= passed + first + _INSTANT:
+        first = math.ceil(max(0.0, first - _ROUNDING_SECONDS) * _MILLISECONDS) / _MILLISECONDS
+        over = [ends.fulfilments[at] for at in (ends.when <= first + _ROUNDING_SECONDS).nonzero()[0].tolist()]
+        while self._coming and self._coming[0][0] <= passed + first + _ROUNDING_SECONDS:
             self._wait(heapq.heappop(self._coming)[2])
-        now = world.now + timedelta(seconds=first + _INSTANT)
+        for one in self._following(over):
+            self._wait(one)
+        now = world.now + timedelta(seconds=first)
         self._world = replace(supposing.after(world, removed=over, limits=self._limits), now=now)
+        self._expire()
         return True
+
+    def _following(self, over: Sequence[Fulfilment]) -> Iterator[Waiting]:
+        """What waits when these fulfilments are over: the jobs that come after theirs, and the tasks of those that were
+        stopped for others."""
+        for one in over:
+            if one.want == "stop" and one.reason in _AGAIN:
+                yield from self._known.of(one)
+        yield from self._known.successors.after(one for one in over if one.want != "stop")
+
+    def _expire(self) -> None:
+        """What can no longer make its deadline waits no more."""
+        if self._known.latest:
+            now = times.show(self._world.now)
+            late = [key for key, one in self._waiting.items() if "" != self._latest(one) < now]
+            for key in late:
+                del self._waiting[key]
+
+    def _latest(self, one: Waiting) -> str:
+        return self._known.latest.get((one.group.order, one.group.job), "")
+
+    def _too_late(self) -> list[float]:
+        """In how many seconds waiting tasks can no longer make their deadlines."""
+        if not self._known.latest:
+            return []
+        latest = {self._latest(one) for one in self._waiting.values()} - {""}
+        return [(times.parse(one, "deadline") - self._world.now).total_seconds() + 1 / _MILLISECONDS for one in latest]
 
     def _openings(self) -> list[float]:
         now = self._world.now

@@ -1,8 +1,9 @@
 """Plan: what would become of an order, here or in a changed world, and when.
 
 The same cycle, run on a snapshot and written nowhere. Where not everything goes at once, time is let pass: what runs
-ends at its time limit, what waits is placed as cycles would, until the order is placed or nothing more can end. An
-order that preempts stops the same work as it would in a cycle, and the plan names it.
+ends at its time limit, what waits is placed as cycles would, until the order is placed or nothing more can end. A job
+that comes after others is planned for when they are over. An order that preempts stops the same work as it would in a
+cycle, and the plan names it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
-from controlplane.engine.coming import known_of, waiting_of
+from controlplane.engine.coming import apart_in, known_of
 from controlplane.engine.explaining import conclusion, groups_of, survey
 from controlplane.engine.floor import Floor
 from controlplane.engine.forecast import SUPPOSED, Forecast
@@ -23,6 +24,7 @@ from controlplane.engine.guarding import decide_guarded
 from controlplane.engine.room import Room
 from controlplane.engine.world import TargetRow, World, facts_of, priority_of
 from controlplane.model import times
+from controlplane.model.dependencies import Dependencies
 from controlplane.model.explanation import GroupExplanation, Plan, PlannedEviction, PlannedPlacement
 from controlplane.model.isolation import Casualties
 from controlplane.model.order import Order
@@ -39,9 +41,9 @@ def plan(
 ) -> Plan:
     """`added` targets are taken as empty and ready, in place of one of the same name; `removed` ones are not there."""
     ledger = OrderLedger.open(msgspec.structs.replace(order, not_before=None), 0, ledgers.resolved(order))
-    # Jobs that come after others are planned as if it were their turn: nobody knows how long the others take.
-    ledger.depends = None
     ward = Casualties()
+    # As a cycle writes it down.
+    now = times.parse(times.show(now), "now")
     backlog, seen = survey(ledgers, now, ward, preempting=order.preempts)
     world = changed(seen, added, removed)
     world = replace(
@@ -52,9 +54,10 @@ def plan(
     # Others that cannot be decided about are left out, as cycles leave them out; of the order itself an error is told.
     world, _ = decide_guarded(world, backlog.queues, ward)
     backlog.leave_out(ward.orders)
+    world = replace(world, spread={**apart_in(ledgers, ward.orders), **world.spread})
+    ledger.depends = _foreseen(ledger, world)
     wait = _until(order.not_before, now)
-    own = [(wait, one) for one in waiting_of(ledger, world.book, now, now)]
-    forecast = Forecast(world, backlog.queues(), order.id, known_of(ledgers, world, ward.orders, own))
+    forecast = Forecast(world, backlog.queues(), order.id, known_of(ledgers, world, ward.orders, ledger, wait))
     placements = tuple(forecast.placements())
     placed = sum(placement.count for placement in placements)
     at_once = sum(placement.count for placement in placements if placement.start_in_seconds < wait + _NOW_SECONDS)
@@ -72,6 +75,19 @@ def plan(
         groups=groups,
         evictions=evictions,
     )
+
+
+def _foreseen(ledger: OrderLedger, world: World) -> Dependencies | None:
+    """Who waits for whom. A job is planned as if it were its turn when it comes after a job of which nobody knows how
+    long it takes."""
+    if ledger.depends is None:
+        return None
+    always = bool(world.targets) and all(row.default_time_limit is not None for row in world.targets)
+    depends, unknown = ledger.depends, set[str]()
+    for resolved in ledger.resolved.jobs:
+        if resolved.job.time_limit is None and not always:
+            unknown.update(depends.downstream(resolved.job.name, unknown))
+    return replace(depends, after={name: before for name, before in depends.after.items() if name not in unknown})
 
 
 def _until(not_before: str | None, now: datetime) -> float:

@@ -1,0 +1,85 @@
+"""What waits in a forecast: tasks that may be placed, and tasks whose turn comes when other jobs of their order are
+done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from controlplane.engine.service import Group, Queue
+from controlplane.engine.signature import Signature
+from controlplane.model.fulfilment import Fulfilment
+
+# An order and the name of one of its jobs.
+OrderJob = tuple[str, str]
+_NOBODY: Mapping[OrderJob, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Tasks of one job of one order, and the queue that they wait in; `gang` is the order of a gang, which waits
+    alone."""
+
+    priority: int
+    owner: str
+    signature: Signature
+    group: Group
+    gang: str = ""
+
+    @property
+    def line(self) -> tuple[int, str, Signature | None, str]:
+        return (self.priority, self.owner, None if self.gang else self.signature, self.gang)
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """Tasks that wait until other jobs of their order are done; `needs` are the jobs that were not done at first."""
+
+    waiting: Waiting
+    needs: frozenset[str]
+
+
+class Successors:
+    """Tasks that wait for other jobs. `left` is how many tasks of each job have yet to end."""
+
+    def __init__(
+        self, successors: Iterable[Successor] = (), left: Mapping[OrderJob, int] = MappingProxyType({})
+    ) -> None:
+        self._left = dict(left)
+        self._successors: dict[str, list[Successor]] = {}
+        for one in successors:
+            self._successors.setdefault(one.waiting.group.order, []).append(one)
+
+    def __contains__(self, order: str) -> bool:
+        return order in self._successors
+
+    def after(self, over: Iterable[Fulfilment]) -> Iterator[Waiting]:
+        """The tasks whose turn it is when the work of these fulfilments is done too."""
+        orders: dict[str, None] = {}
+        for fulfilment in over:
+            for task in fulfilment.tasks if fulfilment.order in self._successors else ():
+                orders[fulfilment.order] = None
+                key = (fulfilment.order, task.job)
+                if key in self._left:
+                    self._left[key] -= 1
+        for order in orders:
+            yield from self._come(order)
+
+    def _come(self, order: str) -> Iterator[Waiting]:
+        later = []
+        for one in self._successors.pop(order):
+            if any(self._left.get((order, name), 0) > 0 for name in one.needs):
+                later.append(one)
+            else:
+                yield one.waiting
+        if later:
+            self._successors[order] = later
+
+
+def waiting_in(queues: Iterable[Queue]) -> Iterator[Waiting]:
+    for queue in queues:
+        groups = list(queue.groups)
+        parts = queue.parts or (queue.signature,) * len(groups)
+        for group, signature in zip(groups, parts, strict=False):
+            yield Waiting(queue.priority, queue.owner, signature, group, group.order if queue.parts else "")
