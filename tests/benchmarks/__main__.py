@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.benchmarks import engine, failover, flow, latency, packing, place, rows, stats, submit
+from tests.benchmarks import engine, failover, flow, latency, packing, place, plans, rows, stats, submit
 
 BENCHES = {
     "failover": failover.run,
@@ -14,6 +14,7 @@ BENCHES = {
     "engine": engine.run,
     "packing": packing.run,
     "place": place.run,
+    "plans": plans.run,
     "flow": flow.run,
     "stats": stats.run,
 }
