@@ -41,12 +41,12 @@ class Quota(Part, frozen=True, kw_only=True):
 class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     """Durations in seconds.
 
-    clean_up: how long a finished order is kept. target_grace: how long after its joblet's session ended a target's
-    work is given up; not below kill_grace. joblet_lease: the session's lease. heartbeat: how often a joblet confirms
-    it. kill_grace: how long a holder of a unique resource may take to die once unconfirmed. cycle_budget: the most
-    tasks that one cycle places. placement: `balance` takes the emptiest target first, `pack` the fullest that fits.
-    quotas: by owner, `*` for everyone who is not named. reservations: for how many groups that do not fit yet a cycle
-    keeps room free. failure_memory: how long a failed attempt counts against its target. history: how long etcd
+    clean_up: how long a finished order is kept. target_grace: how long after its joblet's session ended a target's work
+    is given up; not below kill_grace. joblet_lease: the session's lease. heartbeat: how often a joblet confirms it.
+    kill_grace: how long a holder of a unique resource may take to die once unconfirmed. cycle_budget: the most tasks
+    that one cycle places. placement: `balance` takes the target that is least full with the task, `pack` the fullest.
+    quotas: by owner, `*` for everyone who is not named. reservations: for how many tasks or gangs that do not fit yet a
+    cycle keeps room. failure_memory: how long a failed attempt counts against its target. history: how long etcd
     remembers what was, where the leader has to see to that. event_ttl: how long an event is kept after it last
     happened. stats_interval: how often a busy target reports stats while there are few of them. target_suspect: how
     long after its joblet's session ended a target is called Suspect; it gets nothing new from the first moment.
