@@ -102,6 +102,13 @@ class Place:
     def free(self, name: str) -> Number:
         return self.capacity.get(name, 0) - sum((one.job.requests or {}).get(name, 0) for one in self.running)
 
+    def left(self, job: Job) -> float:
+        """The part of the target that is left with one such task more, on average over all that it has."""
+        needs = needs_of(job)
+        names = [name for name, most in sorted(self.capacity.items()) if most > 0]
+        parts = [(self.free(name) - needs.get(name, 0)) * (1 / self.capacity[name]) for name in names]
+        return sum(parts) / max(len(parts), 1)
+
     def idle(self, job: Job) -> float:
         """The part of the target that is left with one such task more.
 
@@ -284,8 +291,8 @@ class State:
 
     def score(self, group: Group, place: Place, others: float) -> float:
         """How good the place is for one task more: how full it then is, and the other parts."""
-        idle = place.idle(group.job)
-        return float(self.settings.weights.room) * (1.0 - idle if self.packs else idle) + others
+        room = 1.0 - place.left(group.job) if self.packs else place.idle(group.job)
+        return float(self.settings.weights.room) * room + others
 
     @property
     def packs(self) -> bool:

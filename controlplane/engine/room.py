@@ -36,6 +36,8 @@ class Room:
         names = sorted({name for row in targets for name in row.capacity})
         self.capacity = {name: _vector(row.capacity.get(name, 0) for row in targets) for name in names}
         self.inverse = {name: _inverse(capacity) for name, capacity in self.capacity.items()}
+        # How many quantities each target has anything of.
+        self.quantities = np.maximum(sum((most > 0 for most in self.capacity.values()), np.zeros(len(targets))), 1.0)
         self.free = {name: _vector(row.free.get(name, 0) for row in targets) for name in names}
         slots = (_UNLIMITED if row.slots is None else row.slots for row in targets)
         self.slots = np.fromiter(slots, dtype=np.int64, count=len(targets))

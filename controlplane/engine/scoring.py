@@ -1,7 +1,8 @@
 """Scores: of the targets that take a task, which is best.
 
-How full a target is counts as it will be with the task: of all its quantities the fullest; of targets that are equal in
-that, the one that is emptier in what the task asks for.
+How full a target is counts as it will be with the task. To balance, that is the fullest of all its quantities; of
+targets that are equal in that, the one that is emptier in what the task asks for is better. To pack, it is what is
+left of all its quantities together.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ ASKED = 1e-6
 def ranking(room: Room, signature: Signature, rows: Rows) -> Vector:
     """Of one more task: tiers first, then scores."""
     static = room.floor.static(signature)
-    if room.weight and is_plain(room, signature, static):
+    if room.packs:
+        found = room.weight * (1.0 - left_with(room, signature, rows)) + others(room, signature, rows, static)
+    elif room.weight and is_plain(room, signature, static):
         # Nothing else counts: whatever sorts like the score will do.
-        idle = order_with(room, signature, rows, 1)
-        found = -idle if room.packs else idle
+        found = order_with(room, signature, rows, 1)
     else:
-        idle = idle_with(room, signature, rows, 1)
-        found = room.weight * (1.0 - idle if room.packs else idle) + others(room, signature, rows, static)
+        found = room.weight * idle_with(room, signature, rows, 1) + others(room, signature, rows, static)
     return found if static.tiers is None else found - _TIER * static.tiers[rows]
 
 
@@ -44,6 +45,16 @@ def idle_with(room: Room, signature: Signature, rows: Rows, more: Counts | int) 
         return idle
     asked = asked_with(room, signature, rows, more)
     return np.asarray(np.minimum(idle, asked) + ASKED * asked)
+
+
+def left_with(room: Room, signature: Signature, rows: Rows) -> Vector:
+    """How much of the targets is left with one more of such tasks: the mean of the parts of all their quantities. The
+    scarcest alone would fill targets that have much left of another quantity, and leave that for nobody."""
+    needs = dict(signature.needs)
+    left = np.zeros(len(rows))
+    for name in room.free:
+        left += (room.at(room.free[name], rows) - needs.get(name, 0)) * room.at(room.inverse[name], rows)
+    return np.asarray(left / room.at(room.quantities, rows))
 
 
 def order_with(room: Room, signature: Signature, rows: Rows, more: Counts | int) -> Vector:
