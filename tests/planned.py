@@ -1,4 +1,4 @@
-"""Plans beside what then happens: random worlds in which every task runs exactly to its time limit.
+"""Plans beside what then happens: random worlds in which every task runs exactly to its time limit, or ends earlier.
 
 An order is planned, submitted, and followed over cycles of the real engine on virtual time until the order has begun.
 Nothing new arrives meanwhile. All that looks random comes from one seed.
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
 
 from controlplane.engine.decide import Decision
-from controlplane.engine.ends import ends_in
 from controlplane.engine.planning import plan
 from controlplane.model import times
+from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.job import Job
 from controlplane.model.order import Order
 from controlplane.model.settings import Quota
@@ -59,8 +59,11 @@ SMALL = Size(targets=(3, 4), waiting=(8, 20), plans=2)
 
 
 class PlannedWorld(Stage):
-    def __init__(self, seed: int, size: Size) -> None:
-        self.random = Random(seed)
+    """A task runs for at least the part `shortest` of its time limit; 1 is for exactly the whole of it."""
+
+    def __init__(self, seed: int, size: Size, shortest: float = 1.0) -> None:
+        self.random, self._lasting = Random(seed), Random(seed)
+        self._shortest, self._ends = shortest, dict[str, datetime]()
         chance = self.random
         self.owners = OWNERS[: chance.randint(*size.owners)]
         quotas = {owner: Quota(live_tasks=chance.randint(3, 12)) for owner in self.owners if chance.random() < 0.4}
@@ -123,10 +126,24 @@ class PlannedWorld(Stage):
 
     def _next(self) -> float | None:
         """In how many seconds something ends or may begin; None when nothing will."""
-        ends = [ends_in(one, self.now) for one in self._all()]
+        ends = [self._end_of(one) for one in self._all()]
         moments = [ledger.next_time(times.show(self.now)) for ledger in self.told.ledgers.orders.values()]
-        begins = [(times.parse(one, "moment") - self.now).total_seconds() for one in moments if one is not None]
-        return min((one for one in (*ends, *begins) if one is not None), default=None)
+        begins = [times.parse(one, "moment") for one in moments if one is not None]
+        following = min((*ends, *begins), default=None)
+        return None if following is None else (following - self.now).total_seconds()
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.end(*(one for one in self._all() if self._end_of(one) <= self.now))
+
+    def _end_of(self, fulfilment: Fulfilment) -> datetime:
+        known = self._ends.get(fulfilment.id)
+        if known is None:
+            limit = max(float(spec.time_limit or 0) for spec in fulfilment.jobs.values())
+            part = self._lasting.uniform(self._shortest, 1.0)
+            begun = times.parse(fulfilment.created, "created")
+            known = self._ends[fulfilment.id] = begun + timedelta(milliseconds=round(1000 * limit * part))
+        return known
 
     # What there is to do ------------------------------------------------------------------------------------------
 
