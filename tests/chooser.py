@@ -10,7 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from tests.reference import EPSILON, HELPED_BY_TIME, NEARNESS, PLENTY, QUANTUM, Group, Kept, Place, State
+from tests.reference import HELPED_BY_TIME, NEARNESS, PLENTY, QUANTUM, Group, State
+from tests.reference_places import EPSILON, Kept, Place
 
 
 @dataclass

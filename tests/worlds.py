@@ -18,7 +18,8 @@ from controlplane.model.target import Live, Target, TargetStatus
 from controlplane.store import keys
 from tests.builders import A_MOMENT
 from tests.picture import Content, Told
-from tests.reference import Group, Law, Place, Running, State
+from tests.reference import Group, Law, State
+from tests.reference_places import Place, Running
 
 NOW = A_MOMENT  # a Monday, 12:00 UTC
 

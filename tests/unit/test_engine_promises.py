@@ -17,7 +17,8 @@ from controlplane.model.quantity import Number
 from controlplane.model.selectors import match_all, matches
 from controlplane.model.settings import Quota
 from tests.chooser import whole
-from tests.reference import STANDING, Group, Place, State
+from tests.reference import STANDING, Group, State
+from tests.reference_places import Place
 from tests.scenes import examples, scenes
 from tests.worlds import NOW, Scene
 

@@ -11,7 +11,8 @@ from controlplane.model.job import Constraint
 from controlplane.model.settings import Settings, Weights
 from tests.chooser import Chooser
 from tests.engine_stage import a_job
-from tests.reference import Group, Kept, Place, Running, State
+from tests.reference import Group, State
+from tests.reference_places import Kept, Place, Running
 
 TEAM = Constraint(label="team", op="In", values=("x",))
 PART = Constraint(label="part", op="Exists")
