@@ -85,11 +85,12 @@ def _place_some(room: Room, signature: Signature, most: int, laid: Laid) -> bool
         rows, _ = _laid(room, signature, rows, 1)
     rows, counts = _laid(room, signature, rows, most)
     room.take(signature, rows, counts)
-    laid.add(rows.tolist(), counts.tolist(), int(counts.sum()))
+    each = [counts] * len(rows) if isinstance(counts, int) else counts.tolist()
+    laid.add(rows.tolist(), each, sum(each))
     return True
 
 
-def _laid(room: Room, signature: Signature, rows: Rows, most: int) -> tuple[Rows, Counts]:
+def _laid(room: Room, signature: Signature, rows: Rows, most: int) -> tuple[Rows, Counts | int]:
     """Which of these targets, all of one tier, get how many."""
     if room.packs:
         return _packed(room, signature, rows, most)

@@ -26,8 +26,8 @@ _HALVINGS = 60
 _EPSILON = 1e-9
 
 
-def even(room: Room, signature: Signature, rows: Rows, most: int) -> tuple[Rows, Counts]:
-    """Of these open targets, which get how many of up to `most` such tasks."""
+def even(room: Room, signature: Signature, rows: Rows, most: int) -> tuple[Rows, Counts | int]:
+    """Of these open targets, which get how many of up to `most` such tasks; one number where all get the same."""
     unit = signature.pack
     if unit > 1:
         # Whole fulfilments, as far as there is room; what is left of them is for another pass.
@@ -55,7 +55,7 @@ class _Slope:
     weight: float
     others: Vector | None
 
-    def lay(self, steps: int) -> tuple[Rows, Counts]:
+    def lay(self, steps: int) -> tuple[Rows, Counts | int]:
         """Which targets get how many steps; fewer in all when no more fit.
 
         Only targets count whose first step is as good as the worst step that can be needed.
@@ -63,18 +63,29 @@ class _Slope:
         first = self.rank(None, self.unit)
         if steps >= len(first):
             return self._chosen(np.arange(len(first)), self._search(np.arange(len(first)), steps))
-        least = float(np.partition(first, len(first) - steps)[len(first) - steps])
+        least = _highest(first, steps)
         good = first >= least
-        again = self.rank(None, 2 * self.unit) >= least
-        if again.any():
+        again = self._again(first, least)
+        if len(again):
             near = good.nonzero()[0]
-            taken = self._some_again(near, first[near], again[near].nonzero()[0], least, steps)
+            taken = self._some_again(near, first[near], np.searchsorted(near, again), least, steps)
             return self._chosen(near, self._search(near, steps) if taken is None else taken)
         surplus = int(np.count_nonzero(good)) - steps
         if surplus > 0:
             # Of equals the first.
             good[(first == least).nonzero()[0][-surplus:]] = False
-        return self.rows[good], np.ones(steps, dtype=np.int64)
+        return self.rows[good], 1
+
+    def _again(self, first: Vector, least: float) -> Rows:
+        """Targets whose second step is as good as the worst step that can be needed. A step costs at least as much as
+        it does on the largest target, so few have to be looked at."""
+        if self.others is None and len(self.signature.needs) == len(self.room.free):
+            step = min(amount * self.room.least_inverse[name] for name, amount in self.signature.needs)
+            least_first = least + step * self.unit - _EPSILON
+        else:
+            least_first = least
+        few = (first >= least_first).nonzero()[0]
+        return few[self.rank(few, 2 * self.unit) >= least] if len(few) else few
 
     def _chosen(self, near: Rows, taken: Counts) -> tuple[Rows, Counts]:
         chosen = taken.nonzero()[0]
@@ -91,9 +102,12 @@ class _Slope:
         turn = np.arange(len(of)) - np.repeat(reach.cumsum() - reach, reach) + 2
         ranks = np.concatenate([first, self.rank(near[of], self.unit * turn)])
         of = np.concatenate([np.arange(len(near)), of])
-        # Of equals the first target, and of one target the first step.
-        in_turn = of.argsort(kind="stable")
-        return np.bincount(of[in_turn][_best(ranks[in_turn], steps)], minlength=len(near))
+        worst = _highest(ranks, steps)
+        better, equal = (ranks > worst).nonzero()[0], (ranks == worst).nonzero()[0]
+        if len(better) + len(equal) > steps:
+            # Of equals the first target, and of one target the first step.
+            equal = equal[of[equal].argsort(kind="stable")[: steps - len(better)]]
+        return np.bincount(np.concatenate([of[better], of[equal]]), minlength=len(near))
 
     def _search(self, near: Rows, steps: int) -> Counts:
         """How many steps go to each of these targets, whatever they take."""
@@ -101,7 +115,7 @@ class _Slope:
         taken = np.zeros(len(near), dtype=np.int64)
         while steps > 0 and (open_ := (taken < fits).nonzero()[0]).size:
             ranks = self.rank(near[open_], self.unit * (taken[open_] + 1))
-            least = float(ranks.min() if steps >= len(ranks) else np.partition(ranks, len(ranks) - steps)[-steps])
+            least = float(ranks.min()) if steps >= len(ranks) else _highest(ranks, steps)
             good = open_[ranks >= least]
             reach = self._reach(near[good], least, _EPSILON) - taken[good] + 1
             reach = np.clip(reach, 1, np.minimum(fits[good] - taken[good], steps))
@@ -167,9 +181,16 @@ class _Slope:
         return np.clip(np.floor(most + slack), 0, UNLIMITED).astype(np.int64)
 
 
+def _highest(ranks: Vector, most: int) -> float:
+    """The lowest of the so many highest ranks."""
+    parted = ranks.copy()
+    parted.partition(len(parted) - most)
+    return float(parted[len(parted) - most])
+
+
 def _best(ranks: Vector, most: int) -> Rows:
     """Where the so many highest ranks are, in the order in which they stand; of equals the first."""
-    least = np.partition(ranks, len(ranks) - most)[len(ranks) - most]
+    least = _highest(ranks, most)
     chosen = ranks >= least
     surplus = int(chosen.sum()) - most
     if surplus > 0:

@@ -47,7 +47,8 @@ class Neighbours:
             self.closed = np.logical_or.reduce([found > 0 for one, found in self.present.items() if one.exclusive])
             self._any_closed = bool(self.closed.any())
 
-    def add(self, kind: Kind, rows: Sequence[int] | Rows, counts: Sequence[int] | NDArray[np.int64]) -> None:
+    def add(self, kind: Kind, rows: Sequence[int] | Rows, counts: Sequence[int] | NDArray[np.int64] | int) -> None:
+        """So many tasks on each of the targets, which are named once; one number where it is the same of all."""
         found = self.present.get(kind)
         if found is None:
             found = self.present[kind] = np.zeros(self._size, dtype=np.int64)
@@ -55,8 +56,9 @@ class Neighbours:
                 self._repelling.append(kind)
         if len(rows) == 1:
             # Much the most frequent, and numbers are faster than vectors of one.
-            found[rows[0]] += counts[0]
-            self.tasks[rows[0]] += counts[0]
+            count = counts if isinstance(counts, int) else counts[0]
+            found[rows[0]] += count
+            self.tasks[rows[0]] += count
         else:
             found[rows] += counts
             self.tasks[rows] += counts

@@ -36,6 +36,10 @@ class Room:
         names = sorted({name for row in targets for name in row.capacity})
         self.capacity = {name: _vector(row.capacity.get(name, 0) for row in targets) for name in names}
         self.inverse = {name: _inverse(capacity) for name, capacity in self.capacity.items()}
+        # Of each quantity the part that one of it is of the largest target.
+        self.least_inverse = {
+            name: 1.0 / max(float(most.max(initial=0.0)), 1.0) for name, most in self.capacity.items()
+        }
         # How many quantities each target has anything of.
         self.quantities = np.maximum(sum((most > 0 for most in self.capacity.values()), np.zeros(len(targets))), 1.0)
         self.free = {name: _vector(row.free.get(name, 0) for row in targets) for name in names}
@@ -321,7 +325,8 @@ class Room:
         self.slots[row] -= 1
         self._note(signature, (row,), (1,))
 
-    def take(self, signature: Signature, rows: Rows, counts: Counts) -> None:
+    def take(self, signature: Signature, rows: Rows, counts: Counts | int) -> None:
+        """So many of each target; one number where it is the same of all."""
         idle = self.idle[rows]
         for name, amount in signature.needs:
             left = self.free[name][rows] - amount * counts
@@ -331,14 +336,14 @@ class Room:
         self.slots[rows] -= counts if signature.pack == 1 else -(-counts // signature.pack)
         self._note(signature, rows, counts)
 
-    def _note(self, signature: Signature, rows: Sequence[int] | Rows, counts: Sequence[int] | Counts) -> None:
+    def _note(self, signature: Signature, rows: Sequence[int] | Rows, counts: Sequence[int] | Counts | int) -> None:
         """What else a placement changes."""
         self._blunt = True
-        if self.kept.any:
-            self.kept.take(signature, np.asarray(rows), np.asarray(counts))
         self.neighbours.add(signature.kind, rows, counts)
-        if signature.unique or signature.spread or self.ruled:
-            self._bind(signature, rows, counts)
+        if self.kept.any or signature.unique or signature.spread or self.ruled:
+            each = [counts] * len(rows) if isinstance(counts, int) else counts
+            self.kept.take(signature, np.asarray(rows), np.asarray(each))
+            self._bind(signature, rows, each)
 
     def promise(self, owner: str, signature: Signature, row: int) -> None:
         """A task gets its quantities there later; all else that it needs, nobody else may have meanwhile."""
