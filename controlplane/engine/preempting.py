@@ -100,6 +100,8 @@ class Displacing:
         trial.give_back(ends.stopping | ends.those(self.stopped))
         for signature, row in self._laid:
             trial.take_one(signature, row)
+        # The limits of rules count what is promised already.
+        trial.limited = dict(room.limited)
         return trial
 
     def _try(self, trial: Room, signature: Signature, choice: _Choice) -> None:

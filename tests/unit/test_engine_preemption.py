@@ -324,3 +324,20 @@ def test_who_is_stopped_does_not_depend_on_how_a_process_hashes() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(digests) == 1
+
+
+def test_what_is_promised_counts_once_against_the_limit_of_a_rule() -> None:
+    stage = Stage()
+    stage.rule("licences", "job.labels.kind == 'licensed'", limit=2)
+    stage.target("t1")
+    stage.target("t2")
+    stage.submit((8, lower()))
+    stage.cycle()
+    asking = [
+        stage.submit((1, a_job(name, requests={"cpu": cpu}, labels={"kind": "licensed"})), **HIGH)
+        for name, cpu in (("one", 1), ("two", 2))
+    ]
+    assert {eviction.by for eviction in stage.cycle().evictions} == set(asking)
+    stage.stop()
+    stage.cycle()
+    assert all(stage.live(order) for order in asking)
