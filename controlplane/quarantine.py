@@ -1,9 +1,9 @@
-"""Quarantine: failures that were isolated, so that an error while one key is handled concerns that key only.
+"""Quarantine: isolated failures, so that an error in the handling of a key concerns only the same key.
 
-Components report here what raised. A failure is logged with its traceback, told in an event, counted, and tried again
-with back-off: each failure in a row makes the key wait longer. A key that was handled again is forgotten after a while;
-until then its next failure counts on. Who handles the key keeps its own timer; this module only says how long.
-Deposed and cancellation are no failures of a key and never come here (`ends_term`).
+Components report the keys whose handling raised. A failure is logged with its traceback, told in an event, counted, and
+the key is tried again with back-off: each failure in a row makes the key wait longer. A key that was handled again is
+forgotten after a while; until then its next failure counts on. The component keeps the timer of the key; the quarantine
+only says how long to wait. Deposed and cancellation are no failures of a key and are never reported (`ends_term`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from controlplane.model.isolation import FAILED, HANDLED, Isolated, sentence
 log = structlog.get_logger(__name__)
 
 BACK_OFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
-# A change of a key lets it be tried earlier than that, but never sooner after a failure than this.
+# A changed key may be tried before its back-off is over, but never sooner after a failure than this.
 LEAST_SECONDS = 1.0
 _REMEMBERED_SECONDS = 600.0
-# Work that was begun again counts as well when it has not failed for so long.
+# Supervised work counts as handled again when the work has not failed for so long.
 _HEALED_SECONDS = 10.0
 _MANY = 1000
 _MOST_LOGGED, _LOG_SECONDS = 50, 10.0
@@ -50,7 +50,7 @@ class _Case:
 
 
 class Quarantine:
-    """`failures` counts every isolated failure so far; `changed` is set whenever what is isolated changes."""
+    """`failures` counts every isolated failure so far; `changed` is set whenever the set of isolated keys changes."""
 
     def __init__(self, clock: Clock, record: Record = ignore) -> None:
         self._clock = clock
@@ -65,7 +65,7 @@ class Quarantine:
         return PartWard(self, part)
 
     def failed(self, part: str, kind: str, name: str, error: Exception) -> float:
-        """Puts the key aside; returns after how many seconds it is tried again."""
+        """Isolates the key; returns the seconds after which the key is tried again."""
         key, now = (part, kind, name), self._clock.monotonic()
         before = self._cases.get(key)
         count = before.count + 1 if before is not None else 1
@@ -79,7 +79,7 @@ class Quarantine:
         self.failures += 1
         fields = {"part": part, "kind": kind, "name": name, "count": count, "again_seconds": seconds}
         if self._logs_now(now):
-            log.error("handling a key failed, it is tried again later", **fields, traceback=_traceback(error))
+            log.error("handling of a key failed, the key is tried again later", **fields, traceback=_traceback(error))
         message = f"{part}: {sentence(error)}"
         self._record(Happening(about=About(kind=kind, name=name), reason=FAILED, message=message, type=WARNING))
         self._forget_old(now)
@@ -87,7 +87,7 @@ class Quarantine:
         return seconds
 
     def _logs_now(self, now: float) -> bool:
-        """A traceback takes a millisecond, and many keys may fail at once: the first of each while are logged."""
+        """A traceback takes a millisecond, and many keys may fail at once: only the first of each period are logged."""
         if now - self._logged_since >= _LOG_SECONDS:
             self._logged, self._logged_since = 0, now
         self._logged += 1
@@ -108,20 +108,20 @@ class Quarantine:
         return case is not None and not case.healed and self._clock.monotonic() < case.again_at
 
     def left_seconds(self, part: str, kind: str, name: str) -> float:
-        """How long the key has to wait at least, although it changed; 0 when it may be tried now."""
+        """How long the key has to wait at least, although the key changed; 0 when a try is allowed now."""
         case = self._cases.get((part, kind, name)) if self._ill else None
         if case is None or case.healed:
             return 0.0
         return max(0.0, case.failed_at + LEAST_SECONDS - self._clock.monotonic())
 
     def hurry(self, part: str, kind: str, name: str) -> None:
-        """The key changed: it may be tried as soon as the least time has passed."""
+        """Notes that the key changed: a try is allowed as soon as LEAST_SECONDS have passed since the failure."""
         case = self._cases.get((part, kind, name)) if self._ill else None
         if case is not None:
             case.again_at = min(case.again_at, case.failed_at + LEAST_SECONDS)
 
     def took_part(self, part: str, since: float) -> None:
-        """All keys of the component that were free to be tried then, and did not fail since, are handled again."""
+        """Marks all keys of the component as handled again that were free to be tried at `since` and did not fail."""
         if not self._ill:
             return
         for key, case in tuple(self._cases.items()):
@@ -129,13 +129,15 @@ class Quarantine:
                 self.passed(*key)
 
     def names(self, part: str, kind: str, held_at: float) -> list[str]:
-        """The keys of that kind that the component left out then, in order."""
+        """The keys of the kind that the component left out at the moment `held_at`, in order."""
         if not self._ill:
             return []
         return sorted(
             name
-            for (of, what, name), case in self._cases.items()
-            if (of, what) == (part, kind) and not case.healed and (case.again_at > held_at or case.failed_at >= held_at)
+            for (of_part, of_kind, name), case in self._cases.items()
+            if (of_part, of_kind) == (part, kind)
+            and not case.healed
+            and (case.again_at > held_at or case.failed_at >= held_at)
         )
 
     def next_seconds(self, part: str) -> float | None:
@@ -144,12 +146,12 @@ class Quarantine:
         return max(0.0, min(moments) - self._clock.monotonic()) if moments else None
 
     def due(self, part: str, kind: str) -> list[str]:
-        """The isolated keys of that kind whose time to be tried again has come."""
+        """The isolated keys of the kind whose time to be tried again has come."""
         now = self._clock.monotonic()
         return [
             name
-            for (of, what, name), case in self._cases.items()
-            if (of, what) == (part, kind) and not case.healed and case.again_at <= now
+            for (of_part, of_kind, name), case in self._cases.items()
+            if (of_part, of_kind) == (part, kind) and not case.healed and case.again_at <= now
         ]
 
     @property
@@ -157,7 +159,7 @@ class Quarantine:
         return self._ill
 
     def isolated(self, most: int) -> tuple[Isolated, ...]:
-        """The newest of what is isolated now, so many at most."""
+        """The newest isolated keys, at most `most`."""
         if not self._ill:
             return ()
         every = ((key, case) for key, case in self._cases.items() if not case.healed)
@@ -175,7 +177,7 @@ class Quarantine:
         )
 
     async def supervise(self, part: str, kind: str, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Runs the work until it returns; begins it again, with back-off, whenever it raises what is not Deposed."""
+        """Runs the work until the work returns; starts the work again, with back-off, after any error but Deposed."""
         healing: asyncio.TimerHandle | None = None
         try:
             while True:
@@ -224,12 +226,12 @@ class PartWard:
 
 
 def _traceback(error: Exception) -> str:
-    """Of bounded length, and without the values of variables, however logs are written."""
+    """A traceback of bounded length, and without the values of variables, however logs are written."""
     return "".join(traceback.format_exception(error, limit=-_MOST_FRAMES, chain=False))
 
 
 def ends_term(error: BaseException) -> bool:
-    """Whether the error says that this replica leads no longer, be it among others."""
+    """Whether the error is Deposed, or a group with Deposed among others: the replica no longer leads."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(Deposed)[0] is not None
     return isinstance(error, Deposed)

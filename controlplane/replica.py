@@ -1,7 +1,7 @@
-"""The composition root of a replica: builds the real things, wires them, runs them.
+"""The composition root of a replica: builds the components and their ports, wires them, runs them.
 
-One process: one set of etcd channels, one watch cache shared by its three components. The apiserver always runs; the
-scheduler and the controllers run in one task group per term, which is cancelled when the term ends.
+A replica is a process with a single set of etcd channels and a watch cache shared by its three components. The
+apiserver always runs; the scheduler and the controllers run in a task group per term, cancelled when the term ends.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ import controlplane
 from controlplane.aio import descriptors
 from controlplane.aio.clock import Clock, SystemClock, chance, wall_milliseconds
 from controlplane.aio.failpoint import Failpoints
-from controlplane.apiserver.dependencies import ApiDependencies
-from controlplane.apiserver.server import ApiServer
-from controlplane.apiserver.writer import Writer
+from controlplane.apiserver.api_ports import ApiPorts, Reads, ReplicaIdentity, Writes
+from controlplane.apiserver.commands.group_writer import GroupWriter
+from controlplane.apiserver.edge.grpc_server import ApiServer
+from controlplane.cache.effective_settings import settings_of
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache, Delta
-from controlplane.cache.settings import settings_of
 from controlplane.controller_manager import controllers, restoring
 from controlplane.controller_manager.archive import Archive
-from controlplane.controller_manager.keeping import Keeping
-from controlplane.controller_manager.scaling_made import Provider, Providing
-from controlplane.election.attendance import Attendance
+from controlplane.controller_manager.made_targets import Provider, Providing
+from controlplane.controller_manager.term_records import TermRecords
 from controlplane.election.election import Election
-from controlplane.election.leadership import Leadership
+from controlplane.election.election_settings import ElectionSettings
+from controlplane.election.held_leadership import Leadership
+from controlplane.election.peer_presence import PeerPresence
 from controlplane.election.race import cancel
-from controlplane.election.settings import ElectionSettings
 from controlplane.election.view import CandidateEntry
-from controlplane.hosting.host import Host, Launch
+from controlplane.hosting.host import JobletHost, Launch
+from controlplane.model import address
 from controlplane.model.errors import ControlPlaneError, Deposed, Refused, Unavailable
 from controlplane.model.event import Folding
 from controlplane.model.identity import Mint
@@ -47,22 +48,22 @@ from controlplane.model.scalepolicy import CLUSTER_API
 from controlplane.providers.local import LocalProvider
 from controlplane.providers.webhook import WebhookProvider
 from controlplane.quarantine import Quarantine
+from controlplane.replica_settings import ReplicaSettings, size
 from controlplane.scheduler.cycle import Scheduler
-from controlplane.scheduler.survey import Survey
 from controlplane.sealing import read_keys
-from controlplane.settings import ReplicaSettings, address, size
 from controlplane.store import keys
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.event_log import EventLog, Leases
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
-from controlplane.store.space import SpaceWatch
+from controlplane.store.space_watch import SpaceWatch
+from controlplane.survey.standing_survey import Survey
 
 log = structlog.get_logger(__name__)
 
-# The controllers do not wait for longer than this for a first cycle that places very much.
 _SWITCH_SECONDS = 0.0005
+# The controllers wait at most this long for the first cycle, which may place very much.
 _FIRST_CYCLE_SECONDS = 2.0
 _AGAIN_SECONDS = 0.2
 _FRESH_SECONDS = 0.05
@@ -70,7 +71,7 @@ JOBLET = (sys.executable, "-P", "-m", "controlplane.cli.controlplane", "joblet")
 
 
 class ElectionView:
-    """What the election sees of etcd, read from the cache."""
+    """The election's view of etcd, read from the cache."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -79,7 +80,7 @@ class ElectionView:
         cache.subscribe(self._hear)
 
     def _hear(self, deltas: Sequence[Delta], revision: int) -> None:
-        if not any(delta.tree in ("election", "terms") for delta in deltas):
+        if not any(delta.tree in (keys.CANDIDATES, keys.TERMS) for delta in deltas):
             return
         self._changed_at = revision
         for future in self._waiting:
@@ -91,28 +92,29 @@ class ElectionView:
         return self._cache.revision
 
     def candidates(self) -> Sequence[CandidateEntry]:
-        found = []
-        for entry in self._cache.snapshot.all("election"):
-            candidate, stored = entry.sound(Candidate), entry.stored
-            # Nobody renews what has no lease, or another than its key names: it would stand for ever.
+        entries = []
+        for entry in self._cache.snapshot.all(keys.CANDIDATES):
+            candidate, stored = entry.readable(), entry.stored
+            # A key without a lease, or with another lease than its name says, is renewed by no replica: it would stay
+            # in the queue for ever.
             if candidate is not None and stored.lease and stored.key == keys.candidate(stored.lease):
-                found.append(
+                entries.append(
                     CandidateEntry(stored.key, candidate, stored.create_revision, stored.mod_revision, stored.lease)
                 )
-        return sorted(found, key=lambda candidate: candidate.create_revision)
+        return sorted(entries, key=lambda entry: entry.create_revision)
 
     def last_term(self) -> Term | None:
-        """The newest record that is sane and of an epoch before it: what else stands in that tree is no term."""
+        """The newest sane record whose epoch is before its own create revision; all other values are no terms."""
         snapshot = self._cache.snapshot
-        for name in sorted(snapshot.names("terms"), reverse=True):
-            entry = snapshot.get("terms", name)
-            term = entry.sound(Term) if entry is not None else None
+        for name in sorted(snapshot.names(keys.TERMS), reverse=True):
+            entry = snapshot.get(keys.TERMS, name)
+            term = entry.readable() if entry is not None else None
             if term is not None and entry is not None and term.epoch < entry.stored.create_revision:
                 return term
         return None
 
     async def reached(self, revision: int) -> None:
-        """Who asks has a time-out of its own, also for a cache that is stale meanwhile."""
+        """Waits without a time-out, also while the cache is stale: the election brings its own time-out."""
         while True:
             with suppress(Unavailable):
                 return await self._cache.reached(revision, None)
@@ -129,8 +131,11 @@ class ElectionView:
             self._waiting.discard(future)
 
 
-class Seat:
-    """The election as the apiserver knows it: it serves, and so has an address to stand with, before it stands."""
+class LateElection:
+    """The election as the apiserver knows it, set later: a candidate needs the address of a server that already serves.
+
+    Before the election is set, no leader is known, no clock is off, and a step-down is refused.
+    """
 
     def __init__(self) -> None:
         self.election: Election | None = None
@@ -156,15 +161,15 @@ class Replica:
         self._incarnation = self._mint.make()
         options = EtcdOptions(settings.etcd, settings.etcd_ca, settings.etcd_cert, settings.etcd_key)
         self._store = Store(options, clock)
-        # What fails in this replica whoever leads; a term has a quarantine of its own.
+        # For failures of the replica outside a term; each term has a quarantine of its own.
         self._quarantine = Quarantine(clock, lambda happening: self._events.record(happening))
         self._cache = Cache(self._store, clock, check_seconds=settings.cache_check, quarantine=self._quarantine)
         self._ledgers = Ledgers(self._cache)
         self._survey = Survey(self._ledgers, clock)
-        self._keeping = Keeping.on(
+        self._keeping = TermRecords.on(
             self._ledgers, grant=self._store.grant, make_identity=self._mint.make, replica=settings.id
         )
-        # What this replica itself has to tell, whoever leads.
+        # The replica's own events, whether it leads or not.
         self._events = EventLog(
             Folding(self._mint.make, by=f"apiserver@{settings.id}", at=clock.monotonic()),
             self._store.commit_group,
@@ -193,21 +198,21 @@ class Replica:
             self._failpoints.reach("replica.listed")
             await self._know_etcd()
             following.append(tasks.create_task(self._space.run()))
-            seat = Seat()
+            late = LateElection()
             server = ApiServer(
-                self._dependencies(seat, incarnation),
+                self._ports(late, incarnation),
                 grpc_address=self._settings.grpc,
                 http_address=self._settings.http,
             )
             await server.start()
-            seat.election = self._election(incarnation, server)
-            campaign = tasks.create_task(self._campaign(seat.election))
+            late.election = self._election(incarnation, server)
+            campaign = tasks.create_task(self._campaign(late.election))
             hosting = tasks.create_task(self._host(incarnation, server.grpc_address))
             await stop.wait()
             campaign.cancel()
             with suppress(asyncio.CancelledError):
                 await campaign
-            # By now the leader gives what is hosted here to others.
+            # By now the leader assigns the targets hosted here to other replicas.
             hosting.cancel()
             await asyncio.gather(hosting, server.stop(), return_exceptions=True)
             for task in following:
@@ -221,12 +226,12 @@ class Replica:
         return Archive(Path(self._settings.archive), self._settings.id, self._clock, full_bytes=full)
 
     async def _know_etcd(self) -> None:
-        """Which etcd this is must be known before anybody is served or led."""
+        """Waits until the cluster id of etcd is known, which must be before the replica serves or leads."""
         while not self._space.cluster_id:
             try:
                 await self._space.look()
             except Unavailable as error:
-                log.warning("etcd does not tell how it is", error=str(error))
+                log.warning("the status of etcd cannot be read", error=str(error))
                 await self._clock.sleep(_AGAIN_SECONDS)
 
     def _election(self, incarnation: str, server: ApiServer) -> Election:
@@ -244,35 +249,32 @@ class Replica:
         return Election(self._store, ElectionView(self._cache), election_settings(settings), candidate, self._clock)
 
     async def _host(self, incarnation: str, endpoint: str) -> None:
-        """Its joblets speak to this replica alone: cut off from etcd it cannot serve them, and another hosts them."""
+        """Runs hosted joblets, which connect to their own replica alone.
+
+        A replica that is cut off from etcd cannot serve its joblets; another replica hosts the targets then.
+        """
         command = (*JOBLET, "--driver", "kubernetes", "--hosted", "--endpoints", endpoint)
         with folder_of(self._settings) as folder:
             launch = Launch(command, _environment(self._settings), folder)
             record, clock = self._events.record, self._clock
-            host = Host(self._cache, self._keyring, incarnation, launch=launch, record=record, clock=clock)
+            host = JobletHost(self._cache, self._keyring, incarnation, launch=launch, record=record, clock=clock)
             await self._quarantine.supervise("hosting", "Cluster", "hosted joblets", host.run)
 
-    def _dependencies(self, seat: Seat, incarnation: str) -> ApiDependencies:
-        return ApiDependencies(
-            store=self._store,
-            cache=self._cache,
-            ledgers=self._ledgers,
-            writer=Writer(self._store, self._space.look_soon),
+    def _ports(self, election: LateElection, incarnation: str) -> ApiPorts:
+        writer = GroupWriter(self._store, self._space.look_soon)
+        return ApiPorts(
+            reads=Reads(self._store, self._cache, self._ledgers),
+            writes=Writes(writer, self._clock, self._mint, self._space),
+            replica=ReplicaIdentity(self._settings.id, controlplane.__version__, incarnation),
+            election=election,
             renewals=self._renewals,
-            election=seat,
-            mint=self._mint,
-            clock=self._clock,
-            replica_id=self._settings.id,
-            version=controlplane.__version__,
-            incarnation=incarnation,
-            space=self._space,
             keyring=self._keyring,
             record=self._events.record,
             quarantine=self._quarantine,
         )
 
     async def _campaign(self, election: Election) -> None:
-        """Stands while the cache is fresh: a stale one shows neither a turn to lead nor its end."""
+        """Campaigns while the cache is fresh: a stale cache shows neither the turn to lead nor the end of a term."""
         while True:
             standing = asyncio.create_task(election.run(self._lead))
             stale = asyncio.create_task(self._cache.stale())
@@ -283,7 +285,7 @@ class Replica:
                     await election.leadership.over.wait()
             finally:
                 stale.cancel()
-                # Awaiting the task itself would take a cancellation of this one for the end of that one.
+                # Awaiting `standing` itself would confuse a cancellation of this task with the end of `standing`.
                 await cancel(standing)
             if not standing.cancelled():
                 standing.result()
@@ -291,7 +293,7 @@ class Replica:
                 await self._clock.sleep(_FRESH_SECONDS)
 
     async def _lead(self, leadership: Leadership) -> None:
-        """One term. Returns when this leader is found deposed; anything unexpected ends the term too, loudly."""
+        """Runs a term. Returns when the leader is deposed; any unexpected error ends the term too, loudly."""
         self._failpoints.reach("replica.leading")
         writer = FencedWriter(leadership)
         quarantine = Quarantine(self._clock, self._events.record)
@@ -310,7 +312,7 @@ class Replica:
             async with asyncio.TaskGroup() as term:
                 term.create_task(scheduler.run())
                 with suppress(TimeoutError):
-                    # The first round over everything that is known is long; placing goes on before it.
+                    # The controllers' first round over all objects is long: the first cycle places before it.
                     async with asyncio.timeout(_FIRST_CYCLE_SECONDS):
                         await scheduler.begun.wait()
                 running = controllers.run(
@@ -319,7 +321,7 @@ class Replica:
                     self._clock,
                     upkeep=upkeep,
                     providing=self._providing,
-                    attendance=Attendance(election_settings(self._settings), self._incarnation),
+                    presence=PeerPresence(election_settings(self._settings), self._incarnation),
                     failpoints=self._failpoints,
                     quarantine=quarantine,
                 )
@@ -332,24 +334,24 @@ class Replica:
 
 
 def providers_of(settings: ReplicaSettings, clock: Clock) -> dict[str, Provider]:
-    """What this replica makes targets with when it leads, as far as its settings say how."""
-    found: dict[str, Provider] = {}
+    """The providers with which a leader makes targets, as far as the settings configure them."""
+    providers: dict[str, Provider] = {}
     if settings.local_targets:
         endpoints = settings.local_endpoints.split(",") if settings.local_endpoints else [settings.grpc]
-        found["local"] = LocalProvider(Path(settings.local_targets).absolute(), endpoints, _environment(settings))
+        providers["local"] = LocalProvider(Path(settings.local_targets).absolute(), endpoints, _environment(settings))
     secret = settings.read_webhook_secret()
     if secret:
-        found["webhook"] = WebhookProvider(secret, clock)
+        providers["webhook"] = WebhookProvider(secret, clock)
     if settings.cluster_api_kubeconfig:
-        # The client takes a second to import, which no other replica has to wait for.
+        # The import takes a second, so replicas without the provider skip the import.
         from controlplane.providers.cluster_api import ClusterApiProvider, by_file
 
-        found[CLUSTER_API] = ClusterApiProvider(by_file(settings.cluster_api_kubeconfig), clock)
-    return found
+        providers[CLUSTER_API] = ClusterApiProvider(by_file(settings.cluster_api_kubeconfig), clock)
+    return providers
 
 
 def election_settings(settings: ReplicaSettings) -> ElectionSettings:
-    host, port = address(settings.pulse, "pulse")
+    host, port = address.parse(settings.pulse, "pulse")
     return ElectionSettings(
         ttl_seconds=settings.ttl,
         loop_silence_seconds=settings.loop_silence,
@@ -364,7 +366,7 @@ def election_settings(settings: ReplicaSettings) -> ElectionSettings:
 
 @contextmanager
 def folder_of(settings: ReplicaSettings) -> Iterator[Path]:
-    """Where hosted joblets have their files: each replica its own, since two joblets never share a folder."""
+    """The folder of hosted joblets' files: a folder per replica, since two joblets never share a folder."""
     if settings.hosting_dir:
         yield Path(settings.hosting_dir).absolute() / settings.id
     else:
@@ -373,7 +375,7 @@ def folder_of(settings: ReplicaSettings) -> Iterator[Path]:
 
 
 def _environment(settings: ReplicaSettings) -> dict[str, str]:
-    """For what this replica starts: its own, without what is meant for itself alone."""
+    """The environment of processes that the replica starts: its own, without the replica's settings and secrets."""
     secret = settings.webhook_secret.removeprefix("env:")
     return {
         name: value for name, value in os.environ.items() if not name.startswith("CONTROLPLANE_") and name != secret
@@ -382,12 +384,12 @@ def _environment(settings: ReplicaSettings) -> dict[str, str]:
 
 async def run(settings: ReplicaSettings) -> None:
     """Runs one replica until SIGTERM or SIGINT."""
-    # A replica holds hundreds of thousands of long-lived objects; looking for cycles among them again and again would
-    # stop the loop for longer than a cycle takes. What the modules hold by now stays for good.
+    # A replica holds hundreds of thousands of long-lived objects; frequent garbage collections over all of them would
+    # stop the loop for longer than a scheduling cycle takes. Objects of the imported modules stay for good.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
-    # Large decisions are made in a thread: who asks something meanwhile must not wait 5 ms for each turn of the loop.
+    # Large decisions are made in a thread: requests meanwhile must not wait 5 ms for each turn of the loop.
     sys.setswitchinterval(_SWITCH_SECONDS)
     descriptors.raise_limit()
     stop = asyncio.Event()

@@ -1,8 +1,8 @@
-"""Sealing: what is stored of a secret can be read and written only with a key of the replicas' key file.
+"""Sealing: the stored content of a secret can be read and written only with a key of the replicas' key file.
 
-The file holds one key a line, 32 bytes in base64; `#` begins a comment. The first key seals, every one of them opens,
-so that keys are changed by putting a new one first and applying the secrets again. AES-256-GCM; what a secret is
-called is authenticated with it, so that a sealed text opens under its own name only. Keys and contents never appear
+The file holds a key per line, 32 bytes in base64; `#` begins a comment. The first key seals and all keys open, so keys
+are changed by putting a new key first and applying the secrets again. The cipher is AES-256-GCM; the name of a secret
+is authenticated with the content, so that a sealed text opens under its own name only. Keys and contents never appear
 in an error.
 """
 
@@ -31,7 +31,7 @@ _FIELD = "secret_key_file"
 
 
 class Key:
-    """One line of the file. Sealing, digests and the key's name each use a key of their own."""
+    """A line of the key file. Sealing, digests and the key's name each use a separate derived key."""
 
     __slots__ = ("_cipher", "_digesting", "id")
 
@@ -51,7 +51,7 @@ class Key:
 
 
 class Keyring:
-    """The keys of one replica, the one that seals first; without any, nothing can be sealed or opened."""
+    """The keys of a replica, the sealing key first; without keys no secret can be sealed or opened."""
 
     def __init__(self, keys: tuple[Key, ...], chance: Callable[[int], bytes]) -> None:
         self._keys = keys
@@ -70,7 +70,7 @@ class Keyring:
         return self._chance(KEY_BYTES).hex()
 
     def seal(self, secret: Secret, content: Content) -> Secret:
-        """The secret with this content in it, sealed with the first key."""
+        """The secret with the content, sealed with the first key."""
         self.check()
         key, about, nonce = self._keys[0], about_of(secret), self._chance(_NONCE_BYTES)
         text = key.seal(msgspec.json.encode(content), about, nonce)
@@ -82,7 +82,7 @@ class Keyring:
         )
 
     def open(self, secret: Secret) -> Content:
-        """Refused when this replica has not the key, or when it is not what was sealed under this name."""
+        """The content; Refused when the replica lacks the key, or when the text was sealed under another name."""
         self.check()
         sealed = secret.sealed
         if sealed is None:
@@ -97,21 +97,21 @@ class Keyring:
             raise Refused(f"secret {secret.name!r} does not open: it is not what was sealed under this name") from None
 
     def is_current(self, secret: Secret) -> bool:
-        """Whether it is sealed with the key that seals now."""
+        """Whether the secret is sealed with the current sealing key."""
         return bool(self._keys) and secret.sealed is not None and secret.sealed.key == self._keys[0].id
 
 
-# For who takes no secrets; chance is not asked without a key.
+# A keyring for callers without secrets; chance is not asked without a key.
 NO_KEYS = Keyring((), bytes)
 
 
 def about_of(secret: Secret) -> bytes:
-    """What a sealed text belongs to."""
+    """The kind, name and type of a secret, which are authenticated with its sealed text."""
     return msgspec.json.encode(["Secret", secret.name, secret.type])
 
 
 def read_keys(path: str, chance: Callable[[int], bytes]) -> Keyring:
-    """The keys of the file, none without a path; Invalid when it is not a file of keys that only its owner reads."""
+    """The keys of the file, none without a path; Invalid unless it holds only keys and only its owner may read it."""
     if not path:
         return Keyring((), chance)
     try:
@@ -128,7 +128,7 @@ def read_keys(path: str, chance: Callable[[int], bytes]) -> Keyring:
 
 
 def make_key_file(path: Path, chance: Callable[[int], bytes]) -> None:
-    """A file with one new key, unless there is one; complete or not there at all."""
+    """Creates a file with a new key, unless the file exists; the file is complete or absent."""
     if path.exists():
         return
     new = path.with_name(f".{path.name}.new")

@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import msgspec
 
-from controlplane.engine.floor import Floor
 from controlplane.engine.rules.book import Book
 from controlplane.engine.rules.facts import TargetFacts
 from controlplane.engine.signature import Signature
+from controlplane.engine.target_columns import TargetColumns
 from controlplane.engine.world import TargetRow, World
 from controlplane.model.fulfilment import Claim, Ended, EndedTask, Fulfilment, Observed, ObservedTask, TaskRef
 from controlplane.model.identity import Mint
@@ -271,7 +271,7 @@ def a_world(
         revision=1,
         now=A_MOMENT,
         settings=settings or Settings(),
-        floor=Floor(tuple(row.facts for row in rows)),
+        floor=TargetColumns(tuple(row.facts for row in rows)),
         targets=rows,
         held=dict.fromkeys(held),
         book=Book.of(rules),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from controlplane.cli import etcd_binary
+from controlplane.standalone import etcd_binary
 from tests.etcd import Etcd, running_etcd
 
 # A run that gates a change tries the same examples each time; `scripts/test --long` looks for new ones. How long one

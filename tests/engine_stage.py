@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from controlplane.engine.decide import Decision, decide
-from controlplane.engine.explaining import survey
+from controlplane.engine.decide import decide
+from controlplane.engine.decision import Decision
 from controlplane.model import times
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment
 from controlplane.model.job import Constraint, Job
@@ -24,6 +24,7 @@ from controlplane.model.target import Target, TargetStatus
 from controlplane.scheduler.binder import Binder, Stamp
 from controlplane.store import keys
 from controlplane.store.transaction import Item
+from controlplane.survey.explaining import survey
 from tests.builders import A_MOMENT, a_session, an_identity
 from tests.picture import Content, Told
 
@@ -89,13 +90,17 @@ class Stage:
         self.told.write({keys.order(order.id): order})
         return order.id
 
-    def cycle(self) -> Decision:
+    def decide(self) -> Decision:
         backlog, world = survey(self.told.ledgers, self.now)
-        decision = decide(world, backlog.queues())
+        return decide(world, backlog.queues())
+
+    def cycle(self) -> Decision:
+        decision = self.decide()
         self._cycles += 1
         stamp = Stamp(1, self._cycles, times.show(self.now))
         self._commit([*self._binder.items(decision.placements, stamp)])
         self._commit([*self._binder.evictions(decision.evictions, stamp)])
+        self._commit([*self._binder.used_rooms(decision.used_rooms)])
         return decision
 
     def _commit(self, items: Iterable[Item]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from controlplane.cli.up.ports import is_free, reserve
+from controlplane.standalone.ports import is_free, reserve
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 60.0

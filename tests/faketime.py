@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from controlplane.cli import debian
-from controlplane.cli.etcd_binary import cache_dir
 from controlplane.model.errors import Unavailable
+from controlplane.standalone import debian
+from controlplane.standalone.etcd_binary import cache_dir
 
 _PACKAGE = "libfaketime"
 _LIBRARY = "usr/lib/*/faketime/libfaketimeMT.so.1"

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from controlplane.engine.decide import Decision
-from controlplane.engine.planning import plan
+from controlplane.engine.decision import Decision
 from controlplane.model import times
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.job import Job
 from controlplane.model.order import Order
 from controlplane.model.settings import Quota
 from controlplane.store import keys
+from controlplane.survey.planning import plan
 from tests.engine_stage import Stage, a_job, label, order_of
 
 OWNERS = ("ann", "bob", "cat", "dan")

@@ -1,7 +1,7 @@
 """Poison that is well formed: for every struct of every tree, every field, in every struct inside of it, at extremes.
 
 Made from the types alone, so that a new tree, struct or field is poisoned without anybody adding it here: a tree that
-`store/places` does not know fails a test. Each value is JSON of the right types; whether it is sane is what is tested.
+`store/keys` does not know fails a test. Each value is JSON of the right types; whether it is sane is what is tested.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ import msgspec
 
 from controlplane.model.identity import Mint
 from controlplane.model.order import Order, Resolved
-from controlplane.store import keys, places
+from controlplane.model.target import Live
+from controlplane.store import keys
 from tests.builders import NOW
 
 TARGET, ORDER = "t1", "01KDVDNA00000000000000000Z"
 _mint = Mint(lambda: 1_767_225_700_000, bytes)
 _numbers = itertools.count(1)
+# The trees whose values all have one struct.
+TREES = tuple(tree for tree in keys.TREES if tree.struct is not msgspec.Struct)
 
 NUMBERS: tuple[Any, ...] = (-1, 0, 10**30, -(10**30), 2**31, 2**63, 2**53, 1e300, -1e300, 1e-310)
 TEXTS: tuple[Any, ...] = (
@@ -53,11 +56,11 @@ class Poison:
 
 def everything() -> Iterator[tuple[str, list[Poison]]]:
     """The poison of each field, by the field's name."""
-    for tree, rule in places.PLACES.items():
-        yield from _of_tree(tree, rule.kind)
-    yield from _of_tree("inventory", places.rule_of("inventory", (TARGET, keys.LIVE)).kind)  # type: ignore[union-attr]
-    for (tree, name), rule in places.SINGLES.items():
-        yield from _of_tree(f"{tree}/{name}", rule.kind)
+    for tree in TREES:
+        yield from _of_tree(tree, tree.struct)
+    yield from _of_tree(keys.INVENTORY, Live)
+    for single in keys.SINGLES:
+        yield from _of_tree(single.name, single.struct)
     # What an order resolved to is a document of its own inside of it.
     for path in _paths(a_sample(Resolved)):
         found = []
@@ -94,6 +97,7 @@ def _standing(tree: str, item: dict[str, Any], name: str) -> Poison:
         "status/targets": (item.get("target"),),
         "status/made": (item.get("target"),),
         "status/hosting": (item.get("target"),),
+        "status/preemptions": (item.get("target"), item.get("fulfilment")),
         "config/orders": (item.get("id"),),
         "events": (item.get("id"),),
     }.get(tree, (item["name"],) if tree.startswith("config/") and "name" in item else ())
@@ -185,7 +189,7 @@ _KNOWN: dict[str, Any] = {
 
 
 def _job() -> type[msgspec.Struct]:
-    return places.PLACES["config/jobs"].kind
+    return keys.JOBS.struct
 
 
 def _paths(value: Any, front: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

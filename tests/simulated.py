@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controlplane.controller_manager import release
-from controlplane.engine.backlog import Backlog
-from controlplane.engine.decide import Decision, decide
-from controlplane.engine.world import Lookout
+from controlplane.engine.decide import decide
+from controlplane.engine.decision import Decision
 from controlplane.model import times
 from controlplane.model.fulfilment import Fulfilment, Observed, ObservedTask
 from controlplane.model.job import Job
-from controlplane.scheduler.binder import Stamp
 from controlplane.store import keys
 from controlplane.store.transaction import Item
+from controlplane.survey.backlog import Backlog
+from controlplane.survey.world_builder import WorldBuilder
 from tests.engine_stage import Stage, a_job
 from tests.picture import Content
 
@@ -52,7 +52,7 @@ class Simulation(Stage):
         self.failed: list[str] = []
         self.lasts: Callable[[Fulfilment], int | None] = self._half_of_its_limit_or_more
         self.stops: Callable[[Fulfilment], int] = lambda fulfilment: 1
-        self._lookout, self._backlog = Lookout(self.told.ledgers), Backlog(self.told.ledgers)
+        self._builder, self._backlog = WorldBuilder(self.told.ledgers), Backlog(self.told.ledgers)
         self._touched: set[str] = set()
         self._tasks: dict[str, int] = {}
         self._ends: list[tuple[int, str]] = []
@@ -77,17 +77,13 @@ class Simulation(Stage):
         self.now += timedelta(seconds=1)
         return decision
 
-    def cycle(self) -> Decision:
-        book = self._lookout.book(self.told.ledgers.cache.snapshot)
+    def decide(self) -> Decision:
+        """On a backlog that follows what was touched, as the scheduler does."""
+        book = self._builder.book(self.told.ledgers.cache.snapshot)
         self._backlog.update(self._touched, self.now, book)
         self._touched.clear()
-        world = self._lookout.look(self.now, apart=self._backlog.apart, preempting=self._backlog.preempting)
-        decision = decide(world, self._backlog.queues())
-        self._cycles += 1
-        stamp = Stamp(1, self._cycles, times.show(self.now))
-        self._commit([*self._binder.items(decision.placements, stamp)])
-        self._commit([*self._binder.evictions(decision.evictions, stamp)])
-        return decision
+        world = self._builder.build(self.now, spread_orders=self._backlog.apart, preempting=self._backlog.preempting)
+        return decide(world, self._backlog.queues())
 
     def _commit(self, items: Iterable[Item]) -> None:
         items = list(items)

@@ -40,7 +40,7 @@ class Task:
     to: str = ""
 
     @property
-    def detour(self) -> tuple[tuple[str, ...], str]:
+    def hint(self) -> tuple[tuple[str, ...], str]:
         return self.avoid, self.to
 
 
@@ -161,7 +161,7 @@ class Scene:
             raised = [law.effect.priority or 0 for law in self.laws() if law.about(found.job)]
             if _is_late(order, found.job):
                 continue
-            gone = [*self.running, *(task for task in self.failed if any(task.detour))]
+            gone = [*self.running, *(task for task in self.failed if any(task.hint))]
             left = found.count - sum((task.order, task.job) == (order.id, found.job.name) for task in gone)
             group = Group(
                 priority=min(100, max(1, order.priority + sum(raised))),
@@ -184,8 +184,8 @@ class Scene:
         found: list[Group] = []
         for group in groups:
             tasks = [task for task in self.failed if (task.order, task.job) == (order.id, group.job.name)]
-            detours = Counter(task.detour for task in tasks if any(task.detour))
-            for (avoid, to), count in sorted(detours.items()):
+            hints = Counter(task.hint for task in tasks if any(task.hint))
+            for (avoid, to), count in sorted(hints.items()):
                 rank = (*group.rank[:3], len(self.resolved(order.id).jobs) + len(found))
                 policy = f"strict:{to}" if to else group.policy
                 found.append(replace(group, rank=rank, count=count, policy=policy, avoid=avoid))

@@ -1,1 +1,4 @@
-"""What asyncio lacks: clock, supervision, keyed work queue, group commit, failpoints. No domain words here."""
+"""Additions to asyncio: clock, background tasks, back-off, work queue, group commit, threads, processes, failpoints.
+
+No domain words.
+"""

@@ -1,4 +1,4 @@
-"""The one place that reads time and chance. Everything else gets a Clock passed in.
+"""The clock: the only module that reads time and chance. All other code gets a Clock passed in.
 
 Deadlines run on `monotonic`; `wall` only stamps records for people.
 """
@@ -34,7 +34,7 @@ class SystemClock:
 class BootClock(SystemClock):
     """A clock whose `monotonic` also counts the time in which the machine was suspended.
 
-    What others count meanwhile, such as a lease, runs out during a suspend; on this clock it does here too.
+    A lease of another machine runs out during a suspend; a deadline on a BootClock runs out too.
     """
 
     def monotonic(self) -> float:
@@ -45,7 +45,7 @@ class BootClock(SystemClock):
 
 
 def suspended_seconds() -> float:
-    """How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, to the millisecond; 0 where the system has only one."""
+    """How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, to the millisecond; 0 on a system without CLOCK_BOOTTIME."""
     try:
         return round(time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(), 3)
     except (AttributeError, OSError):

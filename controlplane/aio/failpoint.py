@@ -1,8 +1,8 @@
 """Named points at which a process can be made to die or hang, for tests of recovery.
 
-The plan is one text, read from one environment variable by the composition root:
-`name=crash`, `name=block:SECONDS` (blocks the thread), several separated by commas. `@FILE` behind an action arms it
-only while FILE exists, and passing the point removes the file. Without a plan every point costs one dict look-up.
+The plan is a text, read from an environment variable by the composition root: `name=crash` or `name=block:SECONDS`
+(blocks the thread), several separated by commas. `@FILE` behind an action arms the action only while FILE exists, and
+passing the point removes the file. Without a plan every point costs a dict look-up.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Failpoints:
             self._plan[name] = (action, armed_by)
 
     def reach(self, name: str) -> None:
-        found = self._plan.get(name)
-        if found is None:
+        planned = self._plan.get(name)
+        if planned is None:
             return
-        action, armed_by = found
+        action, armed_by = planned
         if armed_by:
             try:
                 os.unlink(armed_by)

@@ -1,7 +1,7 @@
-"""Tells when something changes in one folder: inotify, and where that is not to be had, now and then.
+"""A watch on a folder: wakes when the folder changes, by inotify, or by a timer where inotify is not available.
 
-What is written to a file right in the folder counts, and files that appear there; not what is deeper. A change is told
-late rather than never: waiting also ends after a while.
+Writes to files directly in the folder count, and files that appear there; changes in subfolders do not. A change is
+noticed late rather than never: every wait also ends after a while.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class FolderWatch:
-    """Must be closed on the loop that it was made on."""
+    """Must be closed on the event loop on which the watch was made."""
 
     def __init__(self, path: Path, look_seconds: float = 1.0) -> None:
         self._look_seconds = look_seconds
@@ -24,12 +24,12 @@ class FolderWatch:
         self._loop = asyncio.get_running_loop()
         self._descriptor = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
-            return  # a user may have few of these; then it looks now and then
+            return  # the user's limit of inotify instances is reached: the timer alone wakes
         _libc.inotify_add_watch(self._descriptor, os.fsencode(path), _MODIFY | _MOVED_TO | _CREATE)
         self._loop.add_reader(self._descriptor, self._hear)
 
     async def wait(self) -> None:
-        """Until something changed since the last wait, or it is time to look anyhow."""
+        """Returns when the folder changed since the last wait, or after `look_seconds`."""
         try:
             async with asyncio.timeout(self._look_seconds):
                 await self._changed.wait()

@@ -1,8 +1,8 @@
 """Group commit: writes of many callers travel together.
 
-A lone write goes at once. Under load, that is when several came within the last `gather_seconds`, writes gather for
-that long or until they are many, since few large groups cost less than many small ones. `in_flight` groups may be
-under way at a time. What belongs into one group is decided by `split`.
+A lone write goes at once. Under load (several writes within the last `gather_seconds`) writes gather for
+`gather_seconds`, or until they are many, since few large groups cost less than many small groups. At most `in_flight`
+groups are under way at a time. `split` decides which writes form a group.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _LOOK_AHEAD = 128
-# So many writes within the gathering time are a load, and so many of them are worth a group of their own.
+# `_LOAD` writes within the gathering time count as load; `_MANY` waiting writes are worth a group at once.
 _LOAD = 5
 _MANY = 16
 
 
 class _Caller(Generic[R]):
-    """Who waits for one or for many items: one future for all of them, done when the last has its result."""
+    """A caller that waits for its items: a single future for all of them, done when the last item has its result."""
 
     __slots__ = ("done", "left", "results")
 
@@ -49,8 +49,8 @@ class GroupCommit(Generic[T, R]):
         in_flight: int = 2,
         full: int = 100,
     ) -> None:
-        """`flush` commits a group and returns one result for each item; `split` says how many items, from the front
-        of what waits, make the next group (at least one)."""
+        """`flush` commits a group and returns a result for each item; `split` says how many of the given waiting items,
+        from the front, make the next group (at least 1)."""
         self._flush = flush
         self._split = split
         self._gather_seconds = gather_seconds
@@ -64,14 +64,14 @@ class GroupCommit(Generic[T, R]):
         self._came = self._came_before = 0
 
     async def submit(self, item: T) -> R:
-        """The item's result, or the error of the group it travelled in. Cancelling the caller does not recall it."""
+        """The item's result, or the error of its group. Cancelling the caller does not recall the item."""
         (result,) = await self.submit_all([item])
         if isinstance(result, Exception):
             raise result
         return result
 
     async def submit_all(self, items: Sequence[T]) -> list[R | Exception]:
-        """The result of each, or the error of the group it travelled in; they need not travel together."""
+        """The result of each item, or the error of its group; the items need not travel in the same group."""
         if not items:
             return []
         caller: _Caller[R] = _Caller(len(items))
@@ -87,7 +87,7 @@ class GroupCommit(Generic[T, R]):
         return caller.results  # type: ignore[return-value]  # all have landed
 
     def _note(self, now: float, count: int) -> None:
-        """Counts what comes in windows of the gathering time; the last whole one and the one under way are kept."""
+        """Counts writes in windows of the gathering time; the counts of the current and the last window are kept."""
         if now - self._since >= self._gather_seconds:
             recent = now - self._since < 2 * self._gather_seconds
             self._came_before = self._came if recent else 0
@@ -101,7 +101,7 @@ class GroupCommit(Generic[T, R]):
         return count >= _MANY or self._came + self._came_before < _LOAD
 
     async def drain(self) -> None:
-        """Waits until everything submitted so far has its result."""
+        """Waits until all items submitted so far have their results."""
         while self._waiting or self._under_way:
             self._send()
             if self._under_way:
@@ -121,7 +121,7 @@ class GroupCommit(Generic[T, R]):
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
-        # What is still gathering has its timer; what could not be sent when its time was up goes now.
+        # Writes that still gather have a timer. Writes whose time was up while all groups were in flight go now.
         if self._waiting and (self._timer is None or self._enough()):
             self._send()
 

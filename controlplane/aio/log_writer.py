@@ -1,4 +1,4 @@
-"""Where log lines go: a descriptor. Writing never fails its caller: a line that the disk does not take is lost."""
+"""Log lines written to a file descriptor. Writing never fails its caller: a line is lost when the disk is full."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 
 
 class LogWriter:
-    """A logger of structlog, and its own factory. Each line is one write."""
+    """A logger of structlog, and the factory of its named loggers. Each line is a single write."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, name: str = "") -> None:
         self._descriptor = descriptor
+        self.name = name
 
-    def __call__(self, *_names: object) -> LogWriter:
-        return self
+    def __call__(self, name: str = "") -> LogWriter:
+        return LogWriter(self._descriptor, name)
 
     def msg(self, line: str) -> None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Processes by pid and start time, so that a reused pid is never taken for the process that once had it.
+"""Processes by pid and start time, so that a reused pid is never taken for the earlier process with the same pid.
 
 Stopping is SIGTERM, a grace, SIGKILL.
 """
@@ -21,17 +21,22 @@ _SET_DUMPABLE = 4  # PR_SET_DUMPABLE of prctl(2)
 
 @dataclass(frozen=True)
 class Process:
-    """`ticks` is the start time in the kernel's count since boot, `boot` the boot it counts from."""
+    """`ticks` is the start time in the kernel's count since boot, `boot` the identity of the boot."""
 
     pid: int
     ticks: int
     boot: str
 
+    @property
+    def started_seconds(self) -> float:
+        """The start time in seconds since boot, on CLOCK_BOOTTIME."""
+        return self.ticks / os.sysconf("SC_CLK_TCK")
+
     def is_alive(self) -> bool:
         return _ticks(self.pid) == self.ticks and _boot() == self.boot
 
     def send(self, number: signal.Signals) -> None:
-        """Through a descriptor of the very process: between the check and the signal its pid cannot change hands."""
+        """Sends through a pidfd, so that the pid cannot change hands between the check and the signal."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except OSError:
@@ -46,13 +51,13 @@ class Process:
 
 
 def of(pid: int) -> Process | None:
-    """The process that has this pid now; None when there is none, or only its zombie."""
+    """The process that has the pid now; None without such a process, or for a zombie."""
     ticks = _ticks(pid)
     return None if ticks is None else Process(pid, ticks, _boot())
 
 
 def stop(processes: Iterable[Process], grace_seconds: float = GRACE_SECONDS) -> None:
-    """Returns when all of them are gone."""
+    """Stops the processes; returns when all are gone, or after a second grace behind SIGKILL."""
     processes = list(processes)
     for process in processes:
         process.send(signal.SIGTERM)
@@ -63,7 +68,7 @@ def stop(processes: Iterable[Process], grace_seconds: float = GRACE_SECONDS) -> 
 
 
 def wait_gone(processes: Iterable[Process], seconds: float) -> bool:
-    """Whether all of them ended within that time."""
+    """Whether all processes ended within the given seconds."""
     give_up = time.monotonic() + seconds
     for process in processes:
         try:
@@ -85,17 +90,17 @@ def descendants(roots: Iterable[Process]) -> list[Process]:
     children: dict[int, list[int]] = {}
     for pid in pids():
         children.setdefault(_stat(pid, 1) or 0, []).append(pid)
-    found: list[int] = []
+    descending: list[int] = []
     queue = [process.pid for process in roots if process.is_alive()]
     while queue:
         below = children.get(queue.pop(), [])
-        found.extend(below)
+        descending.extend(below)
         queue.extend(below)
-    return [process for process in map(of, found) if process is not None]
+    return [process for process in map(of, descending) if process is not None]
 
 
 def arguments_of(pid: int) -> list[str]:
-    """The command line of a process; empty when it is gone."""
+    """The command line of a process; empty when the process is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
     except OSError:
@@ -103,15 +108,17 @@ def arguments_of(pid: int) -> list[str]:
 
 
 def wait_shown(pid: int, seconds: float) -> None:
-    """Returns when the process shows its command line, which it does a moment after it was started, or is gone."""
+    """Returns when the process shows its command line, a moment after its start, or when the process is gone."""
     give_up = time.monotonic() + seconds
     while not arguments_of(pid) and _ticks(pid) is not None and time.monotonic() < give_up:
         time.sleep(_LOOK_SECONDS)
 
 
 def is_own(pid: int) -> bool:
-    """Whether the process runs as this user, really and effectively: anybody may have any command line. The owner of
-    its folder in /proc says less: that is root for one that must not be dumped."""
+    """Whether the process runs as the current user, by real and effective user: any user may show any command line.
+
+    The owner of the folder in /proc says less: a process that must not be dumped has a folder owned by root.
+    """
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
@@ -121,7 +128,7 @@ def is_own(pid: int) -> bool:
 
 
 def keep_memory_private() -> None:
-    """From now on other processes of this user cannot read the memory, environment or descriptors of this one."""
+    """Bars other processes of the user from reading the memory, environment and descriptors of the own process."""
     ctypes.CDLL(None, use_errno=True).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
@@ -138,7 +145,7 @@ def _ticks(pid: int) -> int | None:
 
 
 def _stat(pid: int, position: int) -> int | None:
-    """A field of /proc/PID/stat, counted behind the command's name; None for what is gone or a zombie."""
+    """A field of /proc/PID/stat, counted behind the command's name; None for a process that is gone or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

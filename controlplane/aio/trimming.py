@@ -1,4 +1,4 @@
-"""Files that only ever grow, kept below a bound while others append to them."""
+"""Trimming: files that only grow are kept below a bound while other processes append to them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 def trim(path: Path, most_bytes: int) -> bool:
-    """Empties a file above the bound and keeps what it held as NAME.1, in place of what was there; whether it did.
+    """Empties a file above the bound and keeps its content as NAME.1, replacing an older NAME.1; True when emptied.
 
-    Its writers must append (O_APPEND) and may keep the file open. A line written in the moment between the copy and the
-    emptying is lost. Where there is no room for a copy, the file is emptied all the same.
+    Writers must append (O_APPEND) and may keep the file open. A line written in the moment between the copy and the
+    emptying is lost. Without disk space for a copy, the file is emptied all the same.
     """
     try:
         if path.stat().st_size <= most_bytes:

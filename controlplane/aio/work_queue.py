@@ -1,4 +1,4 @@
-"""A queue of keys: each waits at most once, is handed out to one worker at a time, and may come back later."""
+"""A queue of keys: each key waits at most once, is handed out to a single worker at a time, and may come back later."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class WorkQueue(Generic[K]):
         self._waiting: set[K] = set()
         self._held: set[K] = set()
         self._again: set[K] = set()
-        # What comes back later: when, by key; and in the order of their times, with what no longer counts among it.
-        # One timer serves all of them, since there may be hundreds of thousands.
+        # Keys that come back later: `_due` holds the time of each key, `_line` is a heap by time that also holds
+        # outdated entries. A single timer serves all keys, since there may be hundreds of thousands.
         self._due: dict[K, float] = {}
         self._line: list[tuple[float, int, K]] = []
         self._tie = itertools.count()
@@ -35,14 +35,14 @@ class WorkQueue(Generic[K]):
             self._ready.put_nowait(key)
 
     def add_later(self, key: K, seconds: float) -> None:
-        """Added after that time, unless it is added earlier; of several times the earliest counts."""
+        """Adds the key after the given seconds, unless added earlier; of several times the earliest counts."""
         loop = asyncio.get_running_loop()
         when = loop.time() + seconds
         if self._due.get(key, when + 1) <= when:
             return
         self._due[key] = when
         if len(self._line) > 2 * len(self._due) + _MANY:
-            # What no longer counts may be due in hours only.
+            # Outdated entries may be due in hours only, and so are removed here.
             self._line = [entry for entry in self._line if self._counts(entry)]
             heapq.heapify(self._line)
         heapq.heappush(self._line, (when, next(self._tie), key))
@@ -75,7 +75,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The worker gives the key back; what was added meanwhile is handed out again."""
+        """Takes the key back from the worker; a key that was added meanwhile is handed out again."""
         self._held.discard(key)
         if key in self._again:
             self._again.discard(key)

@@ -1,5 +1,5 @@
 """The apiserver of a replica: gRPC services, admission, joblet streams, HTTP.
 
-Every replica accepts everything, leader or not. It writes config for users and inventory for joblets, never what a
-leader writes.
+Every replica accepts every request, leader or not. The apiserver writes config for users and inventory for joblets,
+never a key of the leader.
 """

@@ -1,4 +1,4 @@
-"""A replica's own picture of etcd: reflector, immutable snapshots at a known revision, and ledgers derived from them.
+"""A replica's copy of etcd: reflector, immutable snapshots at a known revision, and ledgers derived from the changes.
 
-All components of a replica read it; nothing here writes to etcd.
+All components of a replica read the cache; no code in here writes orders or targets to etcd.
 """

@@ -1,7 +1,7 @@
-"""What orders resolved to: one decoded copy for all orders with the same content.
+"""Resolved packets of orders: a decoded copy for all orders with the same content.
 
-By a digest of the content itself, worked out here: what an order says of it may be that of another order, and much that
-is known of one content is kept by its digest.
+Copies are kept by a digest of the content, computed here: the digest that an order names may belong to another order,
+and much state is kept by this digest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MOST_KEPT = 10_000
 
 
 def by_own_digest(order: Order) -> Order:
-    """The order with the digest of what it carries."""
+    """The order with the digest of its own content."""
     content = content_digest(order.resolved)
     return order if order.resolved_digest == content else replace(order, resolved_digest=content)
 
@@ -26,13 +26,13 @@ class Contents:
         self._resolved: dict[str, Resolved] = {}
 
     def of(self, order: Order) -> Resolved:
-        """Broken when what the order carries is not sane."""
+        """Broken when the content of the order is not sane."""
         content = content_digest(order.resolved)
-        found = self._resolved.get(content)
-        if found is None:
-            found = codec.decode(bytes(order.resolved), Resolved)
-            check(found)
-            self._resolved[content] = found
+        resolved = self._resolved.get(content)
+        if resolved is None:
+            resolved = codec.decode(bytes(order.resolved), Resolved)
+            check(resolved)
+            self._resolved[content] = resolved
             if len(self._resolved) > _MOST_KEPT:
                 self._resolved.pop(next(iter(self._resolved)))
-        return found
+        return resolved

@@ -1,12 +1,12 @@
-"""How old a cache may be, and what brings a cache forward that nothing in etcd's stream moves.
+"""The age of a cache, and how a cache moves on when etcd's stream has no changes to show.
 
-A quorum of etcd is asked for its newest revision every second. Once the cache holds that revision, the cache is known
-to have been fresh when the question was asked; its age is counted from there. A member of etcd that lost its peers
-answers everything but this question, so a cache that follows such a member grows old and is noticed.
+A quorum of etcd is asked for the newest revision every second. Once the cache holds the answer, the cache is known to
+have been fresh when the question was asked; the age counts from there. A member of etcd that lost its peers answers all
+questions but this, so that a cache that follows such a member grows old and is noticed.
 
-The cache's revision moves with the changes below its own prefix, while etcd's revision moves with everybody's. When
-somebody waits for a revision in between, the stream is asked for its progress. An etcd whose progress is no proof (it
-may run ahead of changes that are still to be sent) is given a change to send instead: one key is written again.
+The cache's revision moves with changes below its own prefix, etcd's revision with all changes. When a caller waits for
+a revision in between, the stream is asked for progress. An etcd whose progress is no proof (progress may run ahead of
+changes that are still to be sent) is given a change to send instead: a key is written again.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from controlplane.model.errors import ControlPlaneError
 from controlplane.store import keys
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Item, put
-from controlplane.store.watch import Lookout
+from controlplane.store.watch import WatchProgress
 
 log = structlog.get_logger(__name__)
 
-# A cache that was not known to be fresh for so long does not serve, when it does not move either.
+# A cache that was not known to be fresh for so long, and does not move either, must not serve.
 STALE_SECONDS = 5.0
 _STILL_SECONDS = 2.0
 _LATE_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 2.0
-# A wait that takes longer than this is helped along; nearly all are over before.
+# Longer waits are helped along; nearly all waits are over before.
 _WAIT_SECONDS = 0.1
 _NOTICE_SECONDS = 0.25
 _RECOVERY_SECONDS = 0.05
@@ -42,9 +42,9 @@ _MOST_LOOKS = 16
 
 
 class Freshness:
-    """`holds` tells which revision the cache holds, `waited_for` the lowest that somebody waits for, 0 if nobody does.
+    """`holds` gives the revision of the cache, `waited_for` the lowest revision that a caller waits for, or 0.
 
-    `advance` moves the cache when nothing below the prefix changed.
+    `advance` moves the cache when no key below the prefix changed.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Freshness:
         self._holds = holds
         self._waited_for = waited_for
         self._advance = advance
-        self.lookout = Lookout(holds, self._passed)
+        self.lookout = WatchProgress(holds, self._passed)
         self._fresh_at: float | None = None
         self._looks: deque[tuple[int, float]] = deque()
         self._hinted = 0
@@ -72,7 +72,7 @@ class Freshness:
 
     @property
     def age_seconds(self) -> float:
-        """How long ago the cache was last known to hold all that etcd held; 0 before it was filled."""
+        """The time since the cache was last known to hold all that etcd held; 0 before the cache was filled."""
         while self._looks and self._looks[0][0] <= max(self._holds(), self._hinted):
             self.confirm(self._looks.popleft()[1])
         return self._clock.monotonic() - self._fresh_at if self._fresh_at is not None else 0.0
@@ -86,17 +86,17 @@ class Freshness:
         await self._went_stale.wait()
 
     def confirm(self, asked_at: float) -> None:
-        """The cache holds all that etcd held at that moment of the monotonic clock."""
+        """The cache holds all that etcd held at this moment of the monotonic clock."""
         self._fresh_at = max(asked_at, self._fresh_at or asked_at)
 
     def help_waits(self) -> None:
-        """Somebody waits for a revision that the cache does not hold."""
+        """A caller waits for a revision that the cache does not hold."""
         if self._helping is None:
             self._waited_before = self._waited_for()
             self._helping = asyncio.get_running_loop().call_later(_WAIT_SECONDS, self._help)
 
     def _help(self) -> None:
-        """Again and again while somebody waits; who waits for a moment only, as most do, needs no help."""
+        """Repeated while callers wait; the many short waits are over before help comes."""
         self._helping = None
         waited = self._waited_for()
         if waited and waited == self._waited_before:
@@ -105,7 +105,7 @@ class Freshness:
             self.help_waits()
 
     async def run(self, stale: Callable[[], None]) -> None:
-        """Until cancelled. Calls `stale` each time the cache becomes so."""
+        """Until cancelled. Calls `stale` each time the cache becomes stale."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._look_forever())
             tasks.create_task(self._notice(stale))
@@ -121,7 +121,7 @@ class Freshness:
             except ControlPlaneError as error:
                 log.debug("no quorum of etcd tells its revision", error=str(error))
                 self._wake.set()
-            # However many wait, and for whatever: not more often than this.
+            # However many callers wait: not more often than this.
             await self._clock.sleep(_WAIT_SECONDS)
 
     async def _look(self) -> None:
@@ -135,7 +135,7 @@ class Freshness:
             return
         await self._clock.sleep(_WAIT_SECONDS)
         if self.lookout.in_order is False and self._waited_for() == waited:
-            # Nested, so that an etcd without space takes it too.
+            # Nested, so that an etcd without space takes the write, too.
             await self._store.commit_group([Item(then=(put(keys.MARK, b""),))], timeout=_ANSWER_SECONDS)
 
     def _passed(self, revision: int, in_order: bool) -> None:
@@ -150,14 +150,14 @@ class Freshness:
             since = self._clock.monotonic()
             await self._clock.sleep(_RECOVERY_SECONDS if self.is_stale else _NOTICE_SECONDS)
             if self._clock.monotonic() - since > _NOTICE_SECONDS + _CATCH_UP_SECONDS:
-                # This process itself stood still: whatever waits to be read comes first.
+                # This process itself stood still: let the loop read what has arrived meanwhile.
                 await self._clock.sleep(_CATCH_UP_SECONDS)
             if held != self._holds():
                 held, moved_at = self._holds(), self._clock.monotonic()
             self._judge(self._clock.monotonic() - moved_at, stale)
 
     def _judge(self, still_seconds: float, stale: Callable[[], None]) -> None:
-        """A cache that moves is late, not frozen: an overloaded replica would only be worse off without its work."""
+        """A cache that moves is late, not frozen: taking its work away would not help an overloaded replica."""
         age = self.age_seconds
         frozen = age > STALE_SECONDS and still_seconds > _STILL_SECONDS
         if not frozen and age <= _LATE_SECONDS:

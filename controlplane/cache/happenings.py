@@ -1,7 +1,7 @@
-"""What a change of a key means to a person who may ask about it later: a Delta in, Happenings out.
+"""The meaning of a change to a person who may ask about the change later: a Delta in, Happenings out.
 
-The plain good path tells nothing: an order that is submitted, runs and succeeds leaves no event. Most changes are of
-that path, so each is first judged by a few words in its value, and decoded only when there is something to tell.
+The plain good path leaves no event: an order that is submitted, runs and succeeds. Most changes are on that path, so
+that each change is first judged by a peek into the value, and decoded only if there is something to tell.
 """
 
 from __future__ import annotations
@@ -13,30 +13,22 @@ from typing import Any, Literal
 
 import msgspec
 
+from controlplane.cache import peek
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Entry, Snapshot
-from controlplane.model import texts
+from controlplane.model import kinds, texts
 from controlplane.model.errors import Broken
 from controlplane.model.event import NORMAL, WARNING, About, Happening
-from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment
-from controlplane.model.leadership import Term
+from controlplane.model.fulfilment import EndedTask
 from controlplane.model.order import OrderStatus
-from controlplane.model.target import Live, TargetStatus
 from controlplane.store import keys
 
 Look = Callable[[], Snapshot]
 Tell = Callable[[Delta, Look], Iterator[Happening]]
 
-_KINDS = {
-    "jobs": "Job",
-    "packets": "Packet",
-    "resources": "Resource",
-    "targets": "Target",
-    "rules": "Rule",
-    "scalepolicies": "ScalePolicy",
-    "secrets": "Secret",
-}
-# What a wish is called when it is made and when it is taken back.
+# The kinds of config objects, by their trees.
+_KINDS: Mapping[str, str] = {keys.tree_of(kind.stored): kind.word for kind in kinds.NAMED}
+# The reasons for a wish that is made, and for a wish that is taken back.
 _WISHES = {
     "cancel": ("CancelWished", "CancelTakenBack"),
     "paused": ("PauseWished", "ResumeWished"),
@@ -44,8 +36,8 @@ _WISHES = {
     "drain": ("DrainWished", "DrainTakenBack"),
 }
 _SILENT_FIELDS = frozenset({"resolved", "resolved_digest", "digest", "value", "secrets", "sealed"})
-# Texts that name things of the control plane. Any other text (env, command, labels, url, ...) may hold a password, and
-# events are for everybody: of those only the names of what changed are told. Numbers are always told.
+# Texts that name objects of the control plane. Any other text (env, command, labels, url, ...) may hold a password, and
+# everybody reads events: of such fields only the names are told. Numbers are always told.
 _OPEN_TEXTS = frozenset({
     "target_policy", "not_before", "deadline", "region", "driver", "owner", "creator", "packet", "placement", "metric",
     "provider", "image", "class", "kubeconfig_secret", "security", "orchestration", "mount", "name", "id",
@@ -55,14 +47,14 @@ _TROUBLE = frozenset({"Suspect", "Failed"})
 _TOLD_PHASES = frozenset({"Failed", "Cancelled", "Paused"})
 _MOST_ENDS = 50
 _MOST_KEY = 512
-# Characters of what an attempt said, and of one value or its keys.
+# Characters of an attempt's message, and of a value or its keys.
 _MOST_MESSAGE, _MOST_VALUE = 300, 60
-# What is new there, or gone, is what is meant to be.
-_COME_AND_GO = frozenset({"config/orders", "desired"})
+# Creating and deleting these keys is routine.
+_COME_AND_GO = frozenset({keys.ORDERS, keys.DESIRED})
 
 
-def of(delta: Delta, look: Look) -> Iterator[Happening]:
-    """`look` gives the picture that contains the change. Of what cannot be read the ledgers tell."""
+def happenings_of(delta: Delta, look: Look) -> Iterator[Happening]:
+    """`look` gives the snapshot that contains the change. Unreadable values are reported by the ledgers."""
     tell = _TELLERS.get(delta.tree)
     if tell is None:
         return
@@ -72,11 +64,11 @@ def of(delta: Delta, look: Look) -> Iterator[Happening]:
         return
 
 
-def silent(delta: Delta) -> bool:
-    """Whether it is of the good path by its place alone: most changes are, and each is asked on every replica."""
+def is_routine(delta: Delta) -> bool:
+    """Whether the key alone puts the change on the good path: true for most changes, and asked on every replica."""
     if delta.tree in _COME_AND_GO:
         return delta.old is None or delta.new is None
-    return delta.tree == "inventory" and delta.parts[1] != keys.LIVE
+    return delta.tree == keys.INVENTORY and delta.parts[1] != keys.LIVE
 
 
 def poison(key: str, rule: str, revision: int) -> Happening:
@@ -103,16 +95,15 @@ def _order_wishes(delta: Delta, look: Look) -> Iterator[Happening]:
 def _order_status(delta: Delta, look: Look) -> Iterator[Happening]:
     if delta.new is None:
         return
-    value, before = delta.new.stored.value, _word(delta.old, b'"phase":"')
-    phase = _word(delta.new, b'"phase":"')
-    held = b'"held":0' not in value
+    before, phase = peek.phase(delta.old), peek.phase(delta.new)
+    held = peek.has_held_tasks(delta.new)
     changed = phase != before and (phase in _TOLD_PHASES or before == "Paused")
     if not changed and not held:
         return
     about = About(kind="Order", name=delta.parts[0])
     by = _leader(delta.new, look, "controller_manager")
     if changed and phase in _TOLD_PHASES:
-        status = delta.new.read(OrderStatus)
+        status = delta.new.read()
         message = _why_failed(status, delta.parts[0], look) if phase == "Failed" else _counted(status)
         kind = WARNING if phase == "Failed" else NORMAL
         yield _told(delta, about, phase, message, by, kind)
@@ -122,8 +113,8 @@ def _order_status(delta: Delta, look: Look) -> Iterator[Happening]:
         yield _told(delta, about, "Held", f"{_held(delta.new)} tasks are held for a person to decide", by, WARNING)
 
 
-def _held(entry: Entry) -> int:
-    return entry.read(OrderStatus).counts.held
+def _held(entry: Entry[OrderStatus]) -> int:
+    return entry.read().counts.held
 
 
 def _counted(status: OrderStatus) -> str:
@@ -132,24 +123,23 @@ def _counted(status: OrderStatus) -> str:
 
 
 def _why_failed(status: OrderStatus, order: str, look: Look) -> str:
-    """What its failed attempts say, the most frequent first; of an order with many, some of them."""
-    found: Counter[str] = Counter()
-    for entry in islice(look().all("status/ended", order), _MOST_ENDS):
-        for task in entry.read(Ended).tasks:
+    """The most frequent messages of failed attempts; of an order with many attempts, of some attempts."""
+    messages: Counter[str] = Counter()
+    for entry in islice(look().all(keys.ENDED, order), _MOST_ENDS):
+        for task in entry.read().tasks:
             if task.phase == "Failed":
-                found[_end(task)] += 1
-    why = "; ".join(text for text, _ in found.most_common(3))
+                messages[_end(task)] += 1
+    why = "; ".join(text for text, _ in messages.most_common(3))
     return f"{_counted(status)}: {why}" if why else _counted(status)
 
 
 def _attempt(delta: Delta, look: Look) -> Iterator[Happening]:
-    """One for all tasks of the fulfilment that ended alike."""
+    """A happening for all tasks of the fulfilment that ended alike."""
     if delta.new is None or delta.old is not None:
         return
-    value = delta.new.stored.value
-    if b'"phase":"Failed"' not in value and b'"decision":"retry"' not in value and b'"decision":"hold"' not in value:
+    if not peek.has_failed(delta.new) and not peek.goes_on(delta.new):
         return
-    ended = delta.new.read(Ended)
+    ended = delta.new.read()
     by = _leader(delta.new, look, "controller_manager")
     for message, reason in {_attempt_told(task, ended.target): _reason(task) for task in ended.tasks}.items():
         if reason:
@@ -175,18 +165,18 @@ def _end(task: EndedTask) -> str:
 
 
 def _message(task: EndedTask) -> str:
-    """As the joblet cut it; of what is longer all the same, the end where the cause is told last."""
+    """The message as the joblet cut it; a longer text keeps the end, where the cause usually stands."""
     keep: Literal["start", "end"] = "end" if task.reason in ("StartError", "ImageError", "Failed") else "start"
     return texts.cut(task.message, _MOST_MESSAGE, keep=keep)
 
 
 def _stop(delta: Delta, look: Look) -> Iterator[Happening]:
-    """Work that is stopped although nobody cancelled it."""
-    if delta.new is None or b'"want":"stop"' not in delta.new.stored.value:
+    """Work that is stopped without a cancel."""
+    if delta.new is None or not peek.wants_stop(delta.new):
         return
-    if delta.old is not None and b'"want":"stop"' in delta.old.stored.value:
+    if delta.old is not None and peek.wants_stop(delta.old):
         return
-    fulfilment = delta.new.read(Fulfilment)
+    fulfilment = delta.new.read()
     if fulfilment.reason in ("", "Cancelled"):
         return
     message = f"{len(fulfilment.tasks)} tasks are stopped on {fulfilment.target}"
@@ -198,10 +188,10 @@ def _stop(delta: Delta, look: Look) -> Iterator[Happening]:
 
 
 def _target_status(delta: Delta, look: Look) -> Iterator[Happening]:
-    phase, before = _word(delta.new, b'"phase":"'), _word(delta.old, b'"phase":"') or "Provisioning"
+    phase, before = peek.phase(delta.new), peek.phase(delta.old) or "Provisioning"
     if delta.new is None or phase == before or (before, phase) == ("Provisioning", "Ready"):
         return
-    why = delta.new.read(TargetStatus).reason
+    why = delta.new.read().reason
     message = f"was {before}" + (f": {why}" if why else "")
     by = _leader(delta.new, look, "controller_manager")
     kind = WARNING if phase in _TROUBLE else NORMAL
@@ -215,20 +205,20 @@ def _session(delta: Delta, look: Look) -> Iterator[Happening]:
     about, by = About(kind="Target", name=target), f"joblet@{target}"
     if delta.new is None:
         yield _told(delta, about, "Left", "its joblet's session is over", by, WARNING)
-    elif _word(delta.old, b'"session":"') != _word(delta.new, b'"session":"'):
-        live = delta.new.read(Live)
-        # A joblet that goes on with another lease has not been away.
-        if _word(delta.old, b'"instance":"') != live.instance:
+    elif peek.session(delta.old) != peek.session(delta.new):
+        live = delta.new.read()
+        # The same joblet with another lease has not been away.
+        if peek.instance(delta.old) != live.instance:
             yield _told(delta, about, "Joined", f"{live.driver} joblet, version {live.version}", by)
 
 
-# The control plane and what users configure
+# The control plane and configuration
 
 
 def _term(delta: Delta, look: Look) -> Iterator[Happening]:
     if delta.new is None or delta.old is not None:
         return
-    term = delta.new.read(Term)
+    term = delta.new.read()
     ended = term.ended if term.ended is not None and term.ended.epoch else None
     how = f"; epoch {ended.epoch} ended: {ended.how}" if ended is not None else ""
     message = f"{term.id} leads, epoch {term.epoch}{how}"
@@ -236,8 +226,7 @@ def _term(delta: Delta, look: Look) -> Iterator[Happening]:
 
 
 def _config(delta: Delta, look: Look) -> Iterator[Happening]:
-    folder = delta.tree.partition("/")[2]
-    about = About(kind=_KINDS.get(folder, "Settings"), name=delta.parts[0])
+    about = About(kind=_KINDS.get(delta.tree, "Settings"), name=delta.parts[0])
     if delta.old is not None and delta.new is not None:
         yield from _changed(delta, about)
     else:
@@ -246,7 +235,7 @@ def _config(delta: Delta, look: Look) -> Iterator[Happening]:
 
 
 def _changed(delta: Delta, about: About) -> Iterator[Happening]:
-    """Each wish by its name, other fields together."""
+    """A happening for each wish, and a happening for all other fields."""
     old, new = _fields(delta.old), _fields(delta.new)
     by = _user(new)
     different = [name for name in {**old, **new} if old.get(name) != new.get(name)]
@@ -261,7 +250,7 @@ def _changed(delta: Delta, about: About) -> Iterator[Happening]:
 
 
 def _change_of(name: str, old: Any, new: Any) -> str:
-    """With both values where no secret can be in them; else the field alone, of a mapping with the keys that differ."""
+    """Both values of a field that cannot hold a secret; else the field's name, with the changed keys of a mapping."""
     if name in _SILENT_FIELDS:
         return name
     if _is_open(name, old) and _is_open(name, new):
@@ -272,7 +261,7 @@ def _change_of(name: str, old: Any, new: Any) -> str:
 
 
 def _is_open(name: str, value: Any) -> bool:
-    """Numbers and mappings of numbers, and texts that name things of the control plane."""
+    """Whether the value cannot hold a secret: numbers, mappings of numbers, and texts that name objects."""
     if isinstance(value, dict):
         return all(_is_open("", part) for part in value.values())
     return value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and name in _OPEN_TEXTS)
@@ -282,21 +271,20 @@ def _short(value: Any) -> str:
     return "unset" if value is None else texts.cut(msgspec.json.encode(value).decode(), _MOST_VALUE)
 
 
-def _fields(entry: Entry | None) -> Mapping[str, Any]:
-    found = msgspec.json.decode(entry.stored.value) if entry is not None else {}
-    return found if isinstance(found, dict) else {}
+def _fields(entry: Entry[Any] | None) -> Mapping[str, Any]:
+    fields = msgspec.json.decode(entry.stored.value) if entry is not None else {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def _user(fields: Mapping[str, Any]) -> str:
-    """Who it is known to belong to; the owner, since it is theirs to change."""
+    """The owner, who alone may change the object."""
     return str(fields.get("owner") or fields.get("creator") or "user")
 
 
-def _leader(entry: Entry, look: Look, component: str) -> str:
-    """The component of the replica that led in the term that the value names."""
+def _leader(entry: Entry[Any], look: Look, component: str) -> str:
+    """The component on the replica that led in the term of the value."""
     stamped = msgspec.json.decode(entry.stored.value, type=_Stamped)
-    record = look().get("terms", f"{stamped.epoch:020d}")
-    term = record.sound(Term) if record is not None else None
+    term = look().term(stamped.epoch)
     return f"{component}@{term.id}" if term is not None else component
 
 
@@ -304,26 +292,18 @@ class _Stamped(msgspec.Struct):
     epoch: int = 0
 
 
-def _word(entry: Entry | None, front: bytes) -> str:
-    """What follows the front up to the next quote; nothing where it is not said."""
-    if entry is None:
-        return ""
-    _, found, rest = entry.stored.value.partition(front)
-    return rest.partition(b'"')[0].decode(errors="replace") if found else ""
-
-
 def _told(delta: Delta, about: About, reason: str, message: str, by: str, kind: str = NORMAL) -> Happening:
     return Happening(about=about, reason=reason, message=message, by=by, type=kind, revision=delta.revision)
 
 
 _TELLERS: Mapping[str, Tell] = {
-    "config/orders": _order_wishes,
-    "status/orders": _order_status,
-    "status/ended": _attempt,
-    "desired": _stop,
-    "status/targets": _target_status,
-    "inventory": _session,
-    "terms": _term,
-    "config": _config,
-    **{f"config/{folder}": _config for folder in _KINDS},
+    keys.ORDERS: _order_wishes,
+    keys.ORDER_STATUS: _order_status,
+    keys.ENDED: _attempt,
+    keys.DESIRED: _stop,
+    keys.TARGET_STATUS: _target_status,
+    keys.INVENTORY: _session,
+    keys.TERMS: _term,
+    keys.CONFIG: _config,
+    **dict.fromkeys(_KINDS, _config),
 }

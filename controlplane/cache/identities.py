@@ -1,4 +1,4 @@
-"""Which identities of orders were used before, as a snapshot shows it."""
+"""Identities of orders that were used before, according to a snapshot."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model import times
+from controlplane.model.cleaned_orders import Cleaned
 from controlplane.model.errors import Invalid
-from controlplane.model.identities import Cleaned
+from controlplane.store import keys
 
 
 class CleanedMark(NamedTuple):
@@ -18,11 +19,11 @@ class CleanedMark(NamedTuple):
 
 
 def cleaned(snapshot: Snapshot) -> CleanedMark:
-    """What cannot be read says nothing, but has a revision to write something better over."""
-    entry = snapshot.get("status", "cleaned")
+    """An unreadable record counts as none, but has a revision, so that a new record can replace it."""
+    entry = snapshot.single(keys.CLEANED)
     if entry is None:
         return CleanedMark()
-    return CleanedMark(milliseconds_of(entry.sound(Cleaned)), entry.revision)
+    return CleanedMark(milliseconds_of(entry.readable()), entry.revision)
 
 
 def milliseconds_of(record: Cleaned | None) -> int:
@@ -33,7 +34,7 @@ def milliseconds_of(record: Cleaned | None) -> int:
 
 
 def was_deleted(snapshot: Snapshot, order: str) -> bool:
-    """Whether the order was there and its user deleted it; the leader may not have noted that yet."""
-    if snapshot.get("config/orders", order) is not None:
+    """Whether the order existed and its user deleted the order; the leader may not have recorded the deletion yet."""
+    if snapshot.has(keys.ORDERS, order):
         return False
-    return snapshot.get("status/deleted", order) is not None or snapshot.get("status/orders", order) is not None
+    return snapshot.has(keys.DELETED_ORDERS, order) or snapshot.has(keys.ORDER_STATUS, order)

@@ -1,21 +1,14 @@
-"""What the leader leaves out, as it stands in a snapshot: the keys whose handling fails at the moment."""
+"""Keys that the leader leaves out at the moment because handling them fails, according to a snapshot."""
 
 from __future__ import annotations
 
 from controlplane.cache.snapshot import Snapshot
-from controlplane.model.isolation import Isolated, Isolation
-from controlplane.store import keys
-
-
-def isolation_of(snapshot: Snapshot) -> Isolation | None:
-    """None when nothing is left out, or the record cannot be read."""
-    entry = snapshot.get(*keys.ISOLATED_PLACE)
-    return entry.sound(Isolation) if entry is not None else None
+from controlplane.model.isolation import Isolated
 
 
 def isolated_in(snapshot: Snapshot, kind: str, name: str, part: str = "") -> Isolated | None:
-    """What the leader says of this object, if it is left out, by that component if one is named."""
-    record = isolation_of(snapshot)
+    """The isolation of this object, by the named component or by any."""
+    record = snapshot.isolation()
     if record is None:
         return None
     for key in record.keys:

@@ -1,9 +1,8 @@
-"""The ledger of one order: where each of its tasks stands, one byte a task at most.
+"""The ledger of an order: the state of each task, a byte a task at most.
 
-Derived from the order, its fulfilments, what joblets observed and what ended, never counted a second way. A task
-is fresh until its first placement, live while a fulfilment carries it, then over or waiting for its next attempt.
-What users wish of single tasks, and the deadline, may end it while it waits. Of tasks that never failed nothing is kept
-but the byte.
+Derived from the order, its fulfilments, the reports of joblets and the ends on record, never counted a second way. A
+task is fresh until the first placement, live while a fulfilment carries the task, then over or waiting for the next
+attempt. Wishes of users and the deadline may end a waiting task. Of tasks that never failed only the byte is kept.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from controlplane.cache import wishes
-from controlplane.cache.detour import Detour
 from controlplane.cache.job_ledger import (
     CALLED_OFF,
     CANCELLED,
@@ -29,6 +27,7 @@ from controlplane.cache.job_ledger import (
     SUCCEEDED,
     JobLedger,
 )
+from controlplane.cache.placement_hint import PlacementHint
 from controlplane.model import dependencies
 from controlplane.model.dependencies import Dependencies
 from controlplane.model.errors import Broken
@@ -53,7 +52,7 @@ MAX_TASKS = 1_000_000
 
 
 class LiveFulfilment(msgspec.Struct, eq=False, gc=False):
-    """What is placed, and the newest report about it."""
+    """A placed fulfilment, and the newest report about it."""
 
     fulfilment: Fulfilment
     revision: int
@@ -64,7 +63,7 @@ class LiveFulfilment(msgspec.Struct, eq=False, gc=False):
 
 
 class OrderLedger(msgspec.Struct, eq=False, gc=False):
-    """There is one for every order that is not over: not for the garbage collector."""
+    """A ledger exists for every order that is not over: kept from the garbage collector."""
 
     order: Order
     revision: int
@@ -74,25 +73,25 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
     phase: str = "Pending"
     status_revision: int = 0
     ended_any: bool = False
-    # Live fulfilments whose joblet reported their end, and running totals over the live ones.
+    # Live fulfilments whose end was reported, and running totals over all live fulfilments.
     over: Set[str] = frozenset()
     running: int = 0
     percents: int = 0
-    # Of orders whose jobs wait for each other: who waits for whom, how far down its `after` each job has come, and
-    # the jobs that can never run, since one that they wait for failed.
+    # Of orders with dependencies: the dependencies, the number of met dependencies of each job, and the jobs that can
+    # never run because a dependency failed.
     depends: Dependencies | None = None
     passed: dict[str, int] | None = None
     stuck: Set[str] = frozenset()
-    # One of its tasks failed the whole order. Jobs whose waiting tasks failed by the deadline.
+    # Whether a task failed the whole order. Jobs whose waiting tasks failed by the deadline.
     doomed: bool = False
     expired: frozenset[str] = frozenset()
-    # Whether its user changed it since it was submitted.
+    # Whether the user changed the order after submitting it.
     changed: bool = False
-    # The revision of the order that its status takes account of.
+    # The revision of the order that the status takes into account.
     answered: int = 0
-    # The later run of the same template to which it gave way.
+    # The later run of the same template that replaces this run.
     replaced_by: str = ""
-    # How many of its tasks the replica's sum of waiting tasks holds.
+    # The number of tasks that count in the replica's sum of waiting tasks.
     counted: int = 0
 
     @classmethod
@@ -104,7 +103,7 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
 
     @property
     def ending(self) -> bool:
-        """Nothing more of it is to run."""
+        """No task of the order is to run any more."""
         return self.order.cancel or self.doomed
 
     def change(self, order: Order, revision: int) -> None:
@@ -112,7 +111,7 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         self.heed()
 
     def heed(self) -> None:
-        """What the order's user wishes of single tasks."""
+        """Applies the user's wishes about single tasks."""
         order = self.order
         if order.cancel_tasks or order.moves or order.releases:
             wishes.heed(order, self.jobs)
@@ -129,7 +128,7 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         self._find_stuck()
 
     def _find_stuck(self) -> None:
-        """Jobs that wait for one of which a task is over without success can never run."""
+        """A job can never run when a job it waits for has a task that is over without success."""
         if self.depends is None:
             return
         for name, job in self.jobs.items():
@@ -137,15 +136,15 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
                 self.stuck = self.stuck | set(self.depends.downstream(name, self.stuck))
 
     def give_way(self, run: str) -> None:
-        """To a later run: from then on it is as if its user had cancelled it. Empty: it does not."""
+        """Counts as a cancel by the user. An empty `run` changes nothing."""
         if run:
             self.replaced_by = run
             self.order = replace(self.order, cancel=True)
 
     def place(self, fulfilment: Fulfilment, revision: int) -> None:
-        known = self.live.get(fulfilment.id)
-        if known is not None:
-            known.fulfilment, known.revision = fulfilment, revision
+        live = self.live.get(fulfilment.id)
+        if live is not None:
+            live.fulfilment, live.revision = fulfilment, revision
             return
         self.live[fulfilment.id] = LiveFulfilment(fulfilment, revision)
         for task in fulfilment.tasks:
@@ -154,19 +153,19 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
                 job.place(task.index, task.attempt)
 
     def unplace(self, fulfilment: str) -> None:
-        """The fulfilment is gone. A task whose end is not told in the same breath is an orphan until it is."""
-        known = self.live.pop(fulfilment, None)
+        """The fulfilment is gone. A task without a record of its end is an orphan until the record arrives."""
+        live = self.live.pop(fulfilment, None)
         self._set_over(fulfilment, False)
-        if known is not None:
-            self.running -= known.running
-            self.percents -= known.percent
-        for task in known.fulfilment.tasks if known else ():
+        if live is not None:
+            self.running -= live.running
+            self.percents -= live.percent
+        for task in live.fulfilment.tasks if live else ():
             job = self.jobs.get(task.job)
             if job is not None and job.carries(task.index, task.attempt):
                 job.set(task.index, ORPHAN)
 
     def observe(self, fulfilment: str, observed: Observed | None, revision: int) -> None:
-        """The newest report; None when there is none that can be read, at revision 0 when there is none at all."""
+        """The newest report; None for a report that is unreadable, or absent (revision 0)."""
         live = self.live.get(fulfilment)
         if live is None:
             return
@@ -176,7 +175,7 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
                 running += 1
                 percent += task.percent or 0
             elif task.phase in ENDS and observed is not None and observed.phase not in ENDS:
-                # It ended before its neighbours, with whom it is released.
+                # The task ended before its neighbours, and is released together with them.
                 running += 1
                 percent += 100
         self.running += running - live.running
@@ -185,14 +184,14 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         self._set_over(fulfilment, observed is not None and observed.phase in ENDS)
 
     def _set_over(self, fulfilment: str, over: bool) -> None:
-        """Changed in place, unless it is the empty set that all share."""
+        """Changed in place, unless it is the shared empty set."""
         if isinstance(self.over, set):
             (self.over.add if over else self.over.discard)(fulfilment)
         elif over:
             self.over = {fulfilment}
 
     def end(self, ended: Ended, revision: int = 0) -> None:
-        """`revision`: that of the end's record."""
+        """`revision` is the revision of the record."""
         self.ended_any = True
         for task in ended.tasks:
             self._end_task(task, revision)
@@ -218,8 +217,8 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
             self.stuck = self.stuck | set(self.depends.downstream(task.job, self.stuck))
 
     def _let_wait(self, job: JobLedger, task: EndedTask, revision: int) -> None:
-        """It waits for its next attempt, or for a person, unless a wish or the deadline says otherwise."""
-        job.send(task.index, Detour(task.avoid, ""))
+        """The task waits for its next attempt or for a person, unless a wish or the deadline ends it."""
+        job.set_hint(task.index, PlacementHint(task.avoid, ""))
         if job.state[task.index] == HELD:
             job.note_hold(task.index, revision)
         if self.order.cancel_tasks or self.order.moves or self.order.releases:
@@ -234,13 +233,13 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         return False
 
     def ready(self, job_name: str, now: str) -> int:
-        """How many tasks of the job may be placed now, as far as times and the jobs that it waits for go."""
+        """The number of tasks of the job that may be placed now, as far as times and dependencies go."""
         if (self.order.not_before or "") > now or (self.depends is not None and self._waits(job_name, self.depends)):
             return 0
         return self.jobs[job_name].ready(now)
 
     def _waits(self, job_name: str, depends: Dependencies) -> bool:
-        """What is done stays done, so that no job is looked at twice once it has been passed."""
+        """A job that succeeded stays so: each dependency is looked at until it is met, and never again."""
         after = depends.after.get(job_name, ())
         if self.passed is None:
             self.passed = {}
@@ -251,16 +250,16 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         return passed < len(after)
 
     def waits_for(self, job_name: str) -> tuple[str, ...]:
-        """The jobs that must succeed before this one may begin, those that did not yet."""
+        """The jobs that still have to succeed before this job may begin."""
         after = self.depends.after.get(job_name, ()) if self.depends is not None else ()
         return tuple(name for name in after if not self.jobs[name].done())
 
     def blocked(self, job_name: str) -> bool:
-        """Whether it can never run: a job that it waits for, over others too, failed or was cancelled."""
+        """Whether the job can never run: a dependency, direct or not, failed or was cancelled."""
         return job_name in self.stuck
 
     def next_time(self, now: str) -> str | None:
-        """The earliest moment to come at which more becomes ready by itself."""
+        """The next moment at which more tasks become ready by time alone."""
         if not self.wants_room():
             return None
         if (self.order.not_before or "") > now:
@@ -273,7 +272,7 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         return soonest
 
     def pending_of(self, job_name: str) -> int:
-        """How many of its tasks wait to be placed; none that never can."""
+        """The number of the job's tasks that wait to be placed; 0 for a job that can never run."""
         return 0 if job_name in self.stuck else self.jobs[job_name].pending()
 
     def pending(self) -> int:
@@ -285,11 +284,11 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         return waiting
 
     def waiting(self) -> int:
-        """Tasks that wait for a placement which is still wanted: those of paused orders too, held ones not."""
+        """Tasks that wait for a placement which is still wanted: also of paused orders, without held tasks."""
         return 0 if self.ending else self.pending()
 
     def wants_room(self) -> bool:
-        """Whether the scheduler has anything to do for it, times apart."""
+        """Whether the scheduler has work to do for the order, times apart."""
         return not self.order.paused and not self.ending and self.pending() > 0
 
     def counts(self) -> Counts:
@@ -316,9 +315,9 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         )
 
     def percent(self, *, ending: int = 0) -> int:
-        """How much is done: ended tasks count whole, running ones with what they report.
+        """The progress: ended tasks count whole, running tasks as reported.
 
-        `ending`: as it will be once the last tasks, so many, have ended.
+        `ending`: the number of last tasks that count as ended already.
         """
         total = max(self.order.tasks_total, 1)
         ended = ending
@@ -329,21 +328,21 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
 
 
 def check(resolved: Resolved) -> None:
-    """Broken for what no admission lets in."""
+    """Broken for content that admission would refuse."""
     names = {job.job.name for job in resolved.jobs}
     if len(names) != len(resolved.jobs):
         raise Broken("two jobs of the order have one name")
     if any(job.count < 0 for job in resolved.jobs) or resolved.task_count() > MAX_TASKS:
         raise Broken(f"an order has 0 to {MAX_TASKS} tasks")
     if not all(sane(job.job.requests or {}) for job in resolved.jobs):
-        raise Broken("a job of the order requests what is no amount")
+        raise Broken("a job of the order requests an insane amount")
     after = {job.job.name: job.after for job in resolved.jobs if job.after}
     if not all(names.issuperset(before) for before in after.values()) or dependencies.waiting_for_itself(after):
-        raise Broken("a job of the order waits for one that is not there, or for itself")
+        raise Broken("a job of the order depends on a job that does not exist, or on itself")
 
 
 def check_order(order: Order) -> None:
-    """Broken for what no admission lets in."""
+    """Broken for an order that admission would refuse."""
     broken = order.misfit()
     if broken is not None:
         raise Broken(": ".join(broken))

@@ -1,19 +1,21 @@
-"""All ledgers of a replica, kept current from the cache's changes: orders under way and what targets carry.
+"""All ledgers of a replica, kept current from the cache's changes: open orders, and the load of targets.
 
-Warm on every replica, so that a new leader needs no hand-over. A finished order has no ledger. Poison in etcd, which
-is any value that is not sane in any tree, is set aside by its key, with the rule that it breaks: the rest goes on.
+Warm on every replica, so that a new leader needs no hand-over. A finished order has no ledger. Poison in etcd, which is
+any value that is not sane in any tree, is set aside by key with the broken rule, and all other keys go on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import structlog
 
+from controlplane.cache import peek
+from controlplane.cache.audience import ListenerStage
 from controlplane.cache.contents import Contents, by_own_digest
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.open_templates import OpenTemplates
@@ -22,27 +24,24 @@ from controlplane.cache.sending import Sending
 from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.cache.target_ledger import OwnerLedgers, TargetLedger, failed_at
 from controlplane.model.errors import Broken
-from controlplane.model.fulfilment import Ended, Fulfilment, Observed
+from controlplane.model.fulfilment import Ended, Fulfilment
 from controlplane.model.isolation import sentence
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Order, OrderStatus, Resolved
 from controlplane.model.target import Live
-from controlplane.store import keys, places
+from controlplane.store import keys
 
 log = structlog.get_logger(__name__)
 
-# Within one revision, an order comes before what refers to it and an end before the disappearance it explains.
-_RANK = {"config/orders": 0, "status/ended": 1, "desired": 2, "inventory": 3, "status/orders": 4}
+# Within a revision, an order comes before keys that refer to the order, and an end before the placement goes.
+_RANK: Mapping[str, int] = {keys.ORDERS: 0, keys.ENDED: 1, keys.DESIRED: 2, keys.INVENTORY: 3, keys.ORDER_STATUS: 4}
 
-_SELDOM_READ = frozenset({"cycles", "events", "terms"})
-
-# Ends are only decoded for orders that are over when they tell of a failure, which few do.
-_FAILED = b'"phase":"Failed"'
+_SELDOM_READ = frozenset({keys.CYCLES, keys.EVENTS, keys.TERMS})
 
 
 @dataclass(slots=True)
 class Touched:
-    """What one batch of changes concerned."""
+    """The objects that a batch of changes concerns."""
 
     orders: set[str] = field(default_factory=set)
     targets: set[str] = field(default_factory=set)
@@ -59,7 +58,7 @@ class Template(NamedTuple):
 
 
 class Source(Protocol):
-    """What ledgers follow: the cache of a replica, or a picture of the past."""
+    """The input of ledgers: the cache of a replica, or a frozen cache of the past."""
 
     @property
     def snapshot(self) -> Snapshot: ...
@@ -67,7 +66,7 @@ class Source(Protocol):
     @property
     def revision(self) -> int: ...
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]: ...
+    def subscribe(self, listener: Listener, *, stage: ListenerStage = ListenerStage.REACT) -> Callable[[], None]: ...
 
     async def reached(self, revision: int, timeout: float | None = None) -> None: ...
 
@@ -79,20 +78,20 @@ class Ledgers:
         self.templates: dict[str, Template] = {}
         self.targets: dict[str, TargetLedger] = {}
         self.owners = OwnerLedgers()
-        # How many orders of each owner have a ledger: those that are not final. Recurring ones are counted apart.
+        # The number of open orders of each owner. Recurring orders are counted apart.
         self.open_orders: Counter[str] = Counter()
         self.open_templates = OpenTemplates()
-        # Orders of which at least one task waits to be placed, and all tasks that do.
+        # Orders with at least one task that waits to be placed, and all such tasks.
         self.waiting_orders = 0
         self.waiting_tasks = 0
-        # What is set aside, by key without the root: the rule that the value breaks.
+        # Values that are set aside: the broken rule, by key without the root.
         self.poison: dict[str, str] = {}
         self._contents = Contents()
-        # What is placed for orders that have no ledger, as (target, fulfilment) by order.
+        # Placements of orders without a ledger, as (target, fulfilment) by order.
         self.strays: dict[str, set[tuple[str, str]]] = {}
         self.sending = Sending(lambda orders: self._tell(Touched(orders=orders)))
         self._listeners: list[Callable[[Touched], None]] = []
-        cache.subscribe(self._hear)
+        cache.subscribe(self._hear, stage=ListenerStage.DERIVE)
 
     def subscribe(self, listener: Callable[[Touched], None]) -> Callable[[], None]:
         self._listeners.append(listener)
@@ -113,7 +112,7 @@ class Ledgers:
         return there
 
     def resolved(self, order: Order) -> Resolved:
-        """The order's packet as it was."""
+        """The order's packet as it was when the order was submitted."""
         return self._contents.of(order)
 
     def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
@@ -139,10 +138,10 @@ class Ledgers:
             if ledger is not None:
                 self._count_waiting(ledger, ledger.waiting())
         except Exception as error:  # noqa: BLE001 - supervision: the others are counted
-            log.error("what waits of an order cannot be counted", order=identity, error=sentence(error))
+            log.error("the waiting tasks of an order cannot be counted", order=identity, error=sentence(error))
 
     def _tell(self, touched: Touched) -> None:
-        """A listener that fails concerns itself only."""
+        """A failing listener disturbs no other listener."""
         for listener in tuple(self._listeners):
             try:
                 listener(touched)
@@ -156,44 +155,45 @@ class Ledgers:
 
     def _take(self, delta: Delta, touched: Touched) -> None:
         match delta.tree:
-            case "config/orders":
+            case keys.ORDERS:
                 self._take_order(delta.parts[0], delta.new)
                 touched.orders.add(delta.parts[0])
-            case "status/ended":
+            case keys.ENDED:
                 self._take_ended(delta, touched)
                 touched.orders.add(delta.parts[0])
-            case "desired":
+            case keys.DESIRED:
                 self._take_desired(delta, touched)
-            case "inventory":
+            case keys.INVENTORY:
                 self._take_inventory(delta, touched)
-            case "status/orders":
+            case keys.ORDER_STATUS:
                 self._take_status(delta.parts[0], delta.new)
                 touched.orders.add(delta.parts[0])
-            case "config/targets" | "status/targets" | "status/made":
+            case keys.TARGETS | keys.TARGET_STATUS | keys.MADE:
                 touched.targets.add(delta.parts[0])
-                _look(delta)
-            case "status":
-                touched.config.add(f"status/{delta.parts[0]}")
-                _look(delta)
-            case "claims":
+                _check(delta)
+            case keys.STATUS:
+                touched.config.add(f"{keys.STATUS}/{delta.parts[0]}")
+                _check(delta)
+            case keys.CLAIMS:
                 touched.config.add(delta.tree)
                 touched.claims.add(delta.parts[0])
-                _look(delta)
+                _check(delta)
             case _:
                 touched.config.add(delta.tree)
-                _look(delta)
+                _check(delta)
 
     def _take_ended(self, delta: Delta, touched: Touched) -> None:
         ledger = self.orders.get(delta.parts[0])
         if delta.new is None:
-            before = delta.old.sound(Ended) if delta.old is not None and _FAILED in delta.old.stored.value else None
+            before = delta.old.readable() if delta.old is not None and peek.has_failed(delta.old) else None
             if before is not None:
                 self._note_failure(before, None, touched)
             return
-        failed = _FAILED in delta.new.stored.value
+        # Of an order that is over, only ends with a failure matter, which are few.
+        failed = peek.has_failed(delta.new)
         if ledger is None and not failed:
             return
-        ended = delta.new.read(Ended)
+        ended = delta.new.read()
         if ledger is not None:
             ledger.end(ended, delta.new.revision)
         if failed:
@@ -206,27 +206,27 @@ class Ledgers:
             del self.targets[ended.target]
         touched.targets.add(ended.target)
 
-    def _take_order(self, identity: str, entry: Entry | None) -> None:
+    def _take_order(self, identity: str, entry: Entry[Order] | None) -> None:
         if entry is None:
             self.templates.pop(identity, None)
             self.open_templates.set(identity, None)
             self._close(identity)
             return
-        order = by_own_digest(entry.read(Order))
+        order = by_own_digest(entry.read())
         if order.schedule is not None:
             self.templates[identity] = Template(order, entry.revision)
-            self._take_status(identity, self.cache.snapshot.get("status/orders", identity))
+            self._take_status(identity, self.cache.snapshot.get(keys.ORDER_STATUS, identity))
             return
-        known = self.orders.get(identity)
-        if known is not None:
-            self._count(known.order.owner, -1)
+        open_ledger = self.orders.get(identity)
+        if open_ledger is not None:
+            self._count(open_ledger.order.owner, -1)
             self._count(order.owner, 1)
-            known.change(order, entry.revision)
-            known.give_way(known.replaced_by)
+            open_ledger.change(order, entry.revision)
+            open_ledger.give_way(open_ledger.replaced_by)
             return
         snapshot = self.cache.snapshot
-        entry_of_status = snapshot.get("status/orders", identity)
-        status = _sound(entry_of_status) if entry_of_status is not None else None
+        entry_of_status = snapshot.get(keys.ORDER_STATUS, identity)
+        status = _read_once(entry_of_status) if entry_of_status is not None else None
         if status is not None and status.phase in FINAL_ORDER:
             return
         ledger = OrderLedger.open(order, entry.revision, self.resolved(order))
@@ -235,7 +235,7 @@ class Ledgers:
         ledger.changed = entry.revision != entry.stored.create_revision
         if entry_of_status is not None:
             ledger.status_revision = entry_of_status.revision
-        if identity in self.strays or snapshot.has("status/ended", identity):
+        if identity in self.strays or snapshot.has(keys.ENDED, identity):
             self._catch_up(ledger)
         if status is not None:
             ledger.phase, ledger.answered = status.phase, status.answered
@@ -243,21 +243,21 @@ class Ledgers:
             ledger.give_way(status.replaced_by)
 
     def _catch_up(self, ledger: OrderLedger) -> None:
-        """What is known already of an order that could not be read before: no attempt of it is ever placed twice."""
+        """Ends and placements of an order that was unreadable before: no attempt is ever placed twice."""
         snapshot = self.cache.snapshot
-        for entry in snapshot.all("status/ended", ledger.order.id):
+        for entry in snapshot.all(keys.ENDED, ledger.order.id):
             with suppress(Broken):
-                ledger.end(entry.read(Ended), entry.revision)
+                ledger.end(entry.read(), entry.revision)
         for target, identity in self.strays.pop(ledger.order.id, ()):
-            placed = snapshot.get("desired", target, identity)
+            placed = snapshot.get(keys.DESIRED, target, identity)
             fulfilment = self.target(target).fulfilments.get(identity)
             if fulfilment is not None:
                 self._place(ledger, fulfilment, placed.revision if placed is not None else 0)
 
-    def _take_status(self, identity: str, entry: Entry | None) -> None:
+    def _take_status(self, identity: str, entry: Entry[OrderStatus] | None) -> None:
         template = self.templates.get(identity)
         if template is not None:
-            status = _sound(entry) if entry is not None else None
+            status = _read_once(entry) if entry is not None else None
             over = status is not None and status.phase in FINAL_ORDER
             self.open_templates.set(identity, None if over else template.order.owner)
         ledger = self.orders.get(identity)
@@ -266,9 +266,9 @@ class Ledgers:
         if entry is None:
             ledger.phase, ledger.status_revision = "Pending", 0
             return
-        # The revision is enough to write something better over poison.
+        # The revision is enough to overwrite poison.
         ledger.status_revision = entry.revision
-        status = entry.read(OrderStatus)
+        status = entry.read()
         ledger.phase, ledger.answered = status.phase, status.answered
         if status.expired:
             ledger.expire(status.expired)
@@ -277,7 +277,7 @@ class Ledgers:
             self._close(identity)
 
     def _close(self, identity: str) -> None:
-        """The order is final or gone: what is still placed for it is a stray."""
+        """The order is final or gone: its remaining placements are strays."""
         ledger = self.orders.pop(identity, None)
         if ledger is None:
             return
@@ -302,7 +302,7 @@ class Ledgers:
         if delta.new is None:
             self._drop(target, identity, touched)
             return
-        fulfilment = delta.new.object(Fulfilment)
+        fulfilment = delta.new.object()
         touched.orders.add(fulfilment.order)
         there = self._enter(target)
         before = there.fulfilments.get(identity)
@@ -318,11 +318,11 @@ class Ledgers:
             self.strays.setdefault(fulfilment.order, set()).add((target, identity))
 
     def _place(self, ledger: OrderLedger, fulfilment: Fulfilment, revision: int) -> None:
-        known = fulfilment.id in ledger.live
+        placed_before = fulfilment.id in ledger.live
         ledger.place(fulfilment, revision)
-        seen = self.cache.snapshot.get("inventory", fulfilment.target, fulfilment.id)
-        if not known and seen is not None:
-            ledger.observe(fulfilment.id, seen.sound(Observed), seen.revision)
+        seen = self.cache.snapshot.get(keys.INVENTORY, fulfilment.target, fulfilment.id)
+        if not placed_before and seen is not None:
+            ledger.observe(fulfilment.id, seen.readable(), seen.revision)
 
     def _drop(self, target: str, identity: str, touched: Touched) -> None:
         there = self.targets.get(target)
@@ -348,7 +348,7 @@ class Ledgers:
         if identity == keys.LIVE:
             if not _only_stats(delta):
                 touched.targets.add(target)
-            _look(delta)
+            _check(delta)
             return
         there = self.targets.get(target)
         placed = there.fulfilments.get(identity) if there is not None else None
@@ -361,25 +361,25 @@ class Ledgers:
         if delta.new is None:
             ledger.observe(identity, None, 0)
             return
-        ledger.observe(identity, delta.new.sound(Observed), delta.new.revision)
-        _look(delta)
+        ledger.observe(identity, delta.new.readable(), delta.new.revision)
+        _check(delta)
 
 
-def _look(delta: Delta) -> None:
-    """Broken when what is there now is not sane. Of what is many and seldom asked for nothing is kept decoded."""
-    rule = places.rule_of(delta.tree, delta.parts) if delta.new is not None else None
+def _check(delta: Delta) -> None:
+    """Broken when the new value is not sane. Values of large trees that are seldom read are not kept decoded."""
+    rule = keys.rule_of(delta.tree, delta.parts) if delta.new is not None else None
     if rule is None or delta.new is None:
         return
     if delta.tree in _SELDOM_READ:
-        delta.new.read(rule.kind)
+        delta.new.read()
     else:
-        delta.new.object(rule.kind)
+        delta.new.object()
 
 
 def _only_stats(delta: Delta) -> bool:
-    """Whether a session only told how it fares, which nobody decides on."""
-    old = delta.old.sound(Live) if delta.old is not None else None
-    new = delta.new.sound(Live) if delta.new is not None else None
+    """Whether only the statistics of a session changed, which no decision depends on."""
+    old: Live | None = delta.old.readable() if delta.old is not None else None
+    new: Live | None = delta.new.readable() if delta.new is not None else None
     return old is not None and new is not None and old.same_but_stats(new)
 
 
@@ -387,9 +387,9 @@ def _in_time(delta: Delta) -> tuple[int, int]:
     return delta.revision, _RANK.get(delta.tree, 9)
 
 
-def _sound(entry: Entry) -> OrderStatus | None:
-    """The status on record; None when it cannot be read. Not kept decoded: those of orders that are over are many."""
+def _read_once(entry: Entry[OrderStatus]) -> OrderStatus | None:
+    """The status on record; None for poison. Not kept decoded: there are many final orders."""
     try:
-        return entry.read(OrderStatus)
+        return entry.read()
     except Broken:
         return None

@@ -1,8 +1,8 @@
-"""The observer: hears every change, and keeps what of it a person may ask about later, for whoever writes it down.
+"""The observer: hears every change, and keeps the happenings that a person may ask about, for the event log.
 
-Warm on every replica: the one that leads writes events, and a new leader goes on behind the last change that an event
-tells of. So what happened while nobody led, or while nobody had written it down yet, is told all the same. The list
-that a replica starts with is no news.
+Warm on every replica: the leader writes events, and a new leader goes on behind the last change told in an event. So
+changes from a time without a leader, or that a dead leader had not written down, are told all the same. The list that a
+replica starts with is no news.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_KEPT = 2000
 
 
 class Observer:
-    """Made after the ledgers, which hear of each change first: what they find poisoned is told here."""
+    """Reacts to changes after the ledgers did: poison that the ledgers set aside is told here."""
 
     def __init__(self, ledgers: Ledgers) -> None:
         self._ledgers = ledgers
@@ -35,7 +35,7 @@ class Observer:
         ledgers.cache.subscribe(self._hear)
 
     def subscribe(self, listener: Record, after_revision: int) -> Callable[[], None]:
-        """The listener is told what is kept of later changes, then each new one. Returns how to stop it."""
+        """The listener gets the kept happenings of later changes, then each new happening. Returns how to stop."""
         for happening in self._kept:
             if happening.revision > after_revision:
                 listener(happening)
@@ -45,16 +45,16 @@ class Observer:
     def _hear(self, deltas: Sequence[Delta], revision: int) -> None:
         if self._listed:
             for delta in deltas:
-                if not happenings.silent(delta):
+                if not happenings.is_routine(delta):
                     self._hear_one(delta)
         self._listed = True
         if self._ledgers.poisoned or self._poison:
             self._hear_of_poison(revision)
 
     def _hear_one(self, delta: Delta) -> None:
-        """A change that cannot be told of goes untold; the others are told."""
+        """A change that fails to be told is skipped."""
         try:
-            for happening in happenings.of(delta, self._look):
+            for happening in happenings.happenings_of(delta, self._look):
                 self._tell(happening)
         except Exception:
             log.exception("a change cannot be told in an event", tree=delta.tree, parts=delta.parts)
@@ -65,8 +65,8 @@ class Observer:
     def _hear_of_poison(self, revision: int) -> None:
         rules = self._ledgers.poison
         for key in sorted(rules.keys() ^ self._poison):
-            told = happenings.poison(key, rules[key], revision) if key in rules else happenings.mended(key, revision)
-            self._tell(told)
+            poisoned = key in rules
+            self._tell(happenings.poison(key, rules[key], revision) if poisoned else happenings.mended(key, revision))
         self._poison = set(rules)
 
     def _tell(self, happening: Happening) -> None:

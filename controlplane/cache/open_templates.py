@@ -1,4 +1,4 @@
-"""How many recurring orders each owner has that are neither final nor gone."""
+"""The number of recurring orders of each owner that are neither final nor gone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The reflector: lists `/controlplane/` at a revision, then follows it by one watch, for ever.
+"""The reflector: lists `/controlplane/` at a revision, then follows the prefix by a watch, for ever.
 
-Subscribers hear of every change once and in order, after the snapshot that contains it is in place. A compaction is
-answered by a new list, whose difference to the picture so far is told like any other change. Every few minutes the
-picture is compared with a list of keys and mod revisions; what differs is repaired, told, and counted.
+Subscribers hear of every change once and in order, after the snapshot with the change is in place. A compaction is
+answered by a new list, whose difference to the cache is told like any other change. Every few minutes the cache is
+compared with a list of keys and mod revisions; differences are repaired, told and counted.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from immutables import Map
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.thread_team import QUESTIONS
-from controlplane.cache.audience import Audience
+from controlplane.cache.audience import Audience, ListenerStage
 from controlplane.cache.freshness import Freshness
-from controlplane.cache.snapshot import Entry, Snapshot, Tree, place_of
+from controlplane.cache.snapshot import Branch, Entry, Snapshot, place_of
 from controlplane.model.errors import Compacted, Unavailable
 from controlplane.quarantine import Quarantine
 from controlplane.store import keys
@@ -35,18 +35,18 @@ log = structlog.get_logger(__name__)
 
 
 class Delta(NamedTuple):
-    """One key's change: what was there before and what is there now. A list tells all at its own revision."""
+    """The change of a key: the entries before and after. A list tells all changes at its own revision."""
 
     tree: str
     parts: tuple[str, ...]
-    old: Entry | None
-    new: Entry | None
+    old: Entry[Any] | None
+    new: Entry[Any] | None
     revision: int
 
 
-_EMPTY: Tree = Map()
+_EMPTY: Branch = Map()
 _MOST_GIVEN_UP = 64
-# The longest wait for a revision that etcd has; a cache that stands still fails it earlier.
+# The longest wait for a revision of etcd; a stale cache fails waits earlier.
 REACH_SECONDS = 30.0
 _AGAIN_SECONDS = 0.2
 
@@ -61,7 +61,7 @@ class Cache:
         self._clock = clock
         self._quarantine = quarantine or Quarantine(clock)
         self._check_seconds = check_seconds
-        self._trees: dict[str, Tree] = {tree: Map() for tree in keys.TREES}
+        self._trees: dict[str, Branch] = {tree: Map() for tree in keys.TREES}
         self._revision = 0
         self._snapshot: Snapshot | None = None
         self._audience: Audience[Delta] = Audience()
@@ -86,20 +86,20 @@ class Cache:
 
     @property
     def age_seconds(self) -> float:
-        """How long ago the picture was last known to hold all that etcd held."""
+        """The time since the cache was last known to hold all that etcd held."""
         return self._freshness.age_seconds
 
     @property
     def is_stale(self) -> bool:
-        """Whether the picture is too old to decide or to answer on."""
+        """Whether the cache is too old for decisions and answers."""
         return self.synced and self._freshness.is_stale
 
     async def filled(self) -> None:
-        """Returns once there is a picture."""
+        """Returns once the cache was filled."""
         await self._filled.wait()
 
     async def stale(self) -> None:
-        """Returns when the picture is too old."""
+        """Returns when the cache is too old."""
         await self._freshness.stale()
 
     @property
@@ -108,14 +108,17 @@ class Cache:
             self._snapshot = Snapshot(self._revision, dict(self._trees))
         return self._snapshot
 
-    def subscribe(self, listener: Listener, trees: Collection[str] | None = None) -> Callable[[], None]:
-        """The listener is called from now on, never concurrently, and must not await. Returns how to stop it.
+    def subscribe(
+        self, listener: Listener, trees: Collection[str] | None = None, *, stage: ListenerStage = ListenerStage.REACT
+    ) -> Callable[[], None]:
+        """The listener is called from now on, never concurrently, and must not await. Returns how to stop.
 
-        With trees it hears of changes in these only."""
-        return self._audience.add(listener, trees)
+        With trees, the listener hears of changes in these trees only. Listeners of an earlier stage are called first.
+        """
+        return self._audience.add(listener, trees, stage)
 
     async def reached(self, revision: int, timeout: float | None = REACH_SECONDS) -> None:
-        """Returns once the picture contains that revision; Unavailable when it does not in time, or is stale."""
+        """Returns once the cache holds the revision; Unavailable after the time-out, or when the cache is stale."""
         if revision <= self._revision:
             return
         if self.is_stale:
@@ -133,7 +136,7 @@ class Cache:
                 self._forget_wait()
 
     def _forget_wait(self) -> None:
-        """Waits that were given up are few, whatever revision they were for."""
+        """Bounds the number of waits that were given up."""
         self._given_up += 1
         if self._given_up > max(_MOST_GIVEN_UP, len(self._waiting) // 2):
             self._waiting = [wait for wait in self._waiting if not wait[2].done()]
@@ -146,14 +149,14 @@ class Cache:
         )
 
     def _fail_waits(self) -> None:
-        """The picture is stale: who waits for it asks another replica, rather than to wait for nothing."""
+        """The cache is stale: callers should ask another replica instead of waiting."""
         waiting, self._waiting = self._waiting, []
         for _, _, future in waiting:
             if not future.done():
                 future.set_exception(self._too_old())
 
     async def run(self) -> None:
-        """Follows etcd until cancelled; whatever is raised meanwhile, it lists again and goes on."""
+        """Follows etcd until cancelled; after any error the cache lists again and goes on."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._quarantine.supervise("cache", "Cluster", "watch", self._follow))
             tasks.create_task(self._quarantine.supervise("cache", "Cluster", "self-check", self._check_forever))
@@ -182,11 +185,9 @@ class Cache:
         async for page in self._store.pages():
             revision = page.revision
             listed.update((value.key, value) for value in page.values)
-        known = {entry.stored.key: entry.stored.mod_revision for entry in self.snapshot.everything()}
-        gone = [Change(key, revision, None) for key in known.keys() - listed.keys()]
-        changed = [
-            Change(key, revision, value) for key, value in listed.items() if known.get(key) != value.mod_revision
-        ]
+        held = {entry.stored.key: entry.stored.mod_revision for entry in self.snapshot.everything()}
+        gone = [Change(key, revision, None) for key in held.keys() - listed.keys()]
+        changed = [Change(key, revision, value) for key, value in listed.items() if held.get(key) != value.mod_revision]
         self._apply([*gone, *changed], revision)
         self._freshness.confirm(asked_at)
         self._filled.set()
@@ -200,7 +201,7 @@ class Cache:
         self._release_waits()
 
     def _advance(self, revision: int) -> None:
-        """Nothing of this picture changed up to that revision: only keys of others did."""
+        """No key of this cache changed up to the revision: only keys outside of the prefix did."""
         if revision > self._revision:
             self._revision = revision
             self._snapshot = None
@@ -218,7 +219,7 @@ class Cache:
                 future.set_result(None)
 
     def _tell(self, listener: Listener, deltas: Sequence[Delta]) -> None:
-        """A listener that fails concerns itself only: the others hear of the change, and the watch goes on."""
+        """A failing listener disturbs neither the other listeners nor the watch."""
         try:
             listener(deltas, self._revision)
         except Exception as error:  # noqa: BLE001 - supervision of whoever listens
@@ -236,13 +237,13 @@ class Cache:
                 log.warning("the cache could not be checked", error=str(error))
 
     async def check(self) -> int:
-        """Compares with a list at the picture's own revision, repairs what differs, returns how much that was."""
+        """Compares with a list at the cache's own revision, repairs differences, returns their number."""
         snapshot = self.snapshot
         listed: dict[str, int] = {}
         async for page in self._store.pages(revision=snapshot.revision, keys_only=True):
             listed.update((value.key, value.mod_revision) for value in page.values)
-        known = {entry.stored.key: entry.stored.mod_revision for entry in snapshot.everything()}
-        wrong = {key for key in known.keys() | listed.keys() if known.get(key) != listed.get(key)}
+        held = {entry.stored.key: entry.stored.mod_revision for entry in snapshot.everything()}
+        wrong = {key for key in held.keys() | listed.keys() if held.get(key) != listed.get(key)}
         for key in wrong:
             value = await self._store.get(key)
             now = _find(self._trees.get(place_of(key)[0], Map()), place_of(key)[1])
@@ -253,7 +254,7 @@ class Cache:
         return len(wrong)
 
     async def hash(self) -> tuple[int, str, int]:
-        """(revision, digest, number of keys) of the picture; see HashResponse for what is digested."""
+        """(revision, digest, number of keys) of the cache; HashResponse defines the digest."""
         async with self._hashing:
             snapshot = self.snapshot
             if self._hashed is None or self._hashed[0] != snapshot.revision:
@@ -266,10 +267,10 @@ def _name_of(listener: Listener) -> str:
     return getattr(listener, "__qualname__", type(listener).__name__)
 
 
-def enter(trees: dict[str, Tree], change: Change) -> Delta:
-    """Makes the change in the picture, and tells what it was. Keys have one or two parts, and this is done for each."""
+def enter(trees: dict[str, Branch], change: Change) -> Delta:
+    """Makes the change in the trees, and returns it as a Delta. Runs for every change; keys have one or two parts."""
     tree, parts = place_of(change.key)
-    new = Entry(tree, parts, change.value) if change.value is not None else None
+    new: Entry[Any] | None = Entry(tree, parts, change.value) if change.value is not None else None
     before = trees.get(tree, _EMPTY)
     if len(parts) == 1:
         old = before.get(parts[0])
@@ -282,7 +283,7 @@ def enter(trees: dict[str, Tree], change: Change) -> Delta:
     return Delta(tree, parts, old, new, change.revision)
 
 
-def _changed(tree: Tree, name: str, new: Entry | None, old: object) -> Tree:
+def _changed(tree: Branch, name: str, new: Entry[Any] | None, old: object) -> Branch:
     if new is not None:
         return tree.set(name, new)
     return tree.delete(name) if old is not None else tree
@@ -296,7 +297,7 @@ def digest_of(snapshot: Snapshot) -> tuple[str, int]:
     return digest.hexdigest(), len(pairs)
 
 
-def _find(tree: Tree, parts: tuple[str, ...]) -> Entry | None:
+def _find(tree: Branch, parts: tuple[str, ...]) -> Entry[Any] | None:
     node: object = tree
     for part in parts:
         if not isinstance(node, Map):

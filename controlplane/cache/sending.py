@@ -1,9 +1,9 @@
-"""Sending: orders whose placements a leader has sent and does not see yet.
+"""Sending: orders whose placements a leader has sent and does not see in the cache yet.
 
-While placements are under way nobody knows where those tasks stand. What a user wishes is compared by the placement
-itself. An end that the leader decides on its own (a deadline, a failure that fails the order) has no key that a
-placement could compare, so it waits until the picture shows the outcome. Kept in memory only: a write of an earlier
-term is refused by its fence, so a new leader begins with nothing under way.
+While placements are under way the state of those tasks is unknown. Wishes of users are compared by the placement
+itself. An end that the leader decides on its own (a deadline, a failure that fails the order) has no key for a
+placement to compare, so that such an end waits until the cache shows the outcome. Kept in memory only: the fence
+refuses writes of an earlier term, so that a new leader begins without placements under way.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from contextlib import contextmanager
 
 class Sending:
     def __init__(self, settled: Callable[[set[str]], None]) -> None:
-        """`settled` hears of orders that somebody asked about while their placements were under way."""
+        """`settled` hears of orders that were asked about while their placements were under way."""
         self._settled = settled
         self._orders: Counter[str] = Counter()
         self._asked: set[str] = set()
 
     @contextmanager
     def of(self, orders: Collection[str]) -> Iterator[None]:
-        """Until the outcome of all placements of these orders is in the picture."""
+        """Until the cache shows the outcome of all placements of these orders."""
         self._orders.update(orders)
         try:
             yield
@@ -37,7 +37,7 @@ class Sending:
                 self._settled(asked)
 
     def unsettled(self, order: str) -> bool:
-        """Whether placements of the order are under way; if so, `settled` tells of it later."""
+        """Whether placements of the order are under way; if so, `settled` hears of the order later."""
         if order not in self._orders:
             return False
         self._asked.add(order)

@@ -1,78 +1,157 @@
-"""Entries and snapshots: what was in etcd at one revision, without copying it.
+"""Entries and snapshots: the keys of etcd at a revision, and typed accessors to the objects under the keys.
 
-Trees are persistent maps: a new revision shares all but what changed with the one before, so that a snapshot is free
-to take and stays as it is for as long as somebody holds it.
+Trees are persistent maps: a snapshot shares all unchanged entries with the snapshot before, so that taking a snapshot
+is free and a snapshot never changes. An accessor such as `order_status` gives the object, or None when the key is
+absent or the value is poison. To compare revisions, take the entry instead: `get(keys.ORDER_STATUS, id)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from immutables import Map
 
 from controlplane.model.errors import Broken
-from controlplane.store import keys, places
+from controlplane.model.leadership import Term
+from controlplane.model.target import Live
+from controlplane.store import codec, keys
+from controlplane.store.keys import Single, Tree
 from controlplane.store.transaction import Value
 
 S = TypeVar("S", bound=msgspec.Struct)
-Tree = Map[str, Any]
+# The entries of a tree by the first part of their keys; in a tree with two parts, maps by the second part.
+Branch = Map[str, Any]
 
 OTHER = ""
-_EMPTY: Tree = Map()
+_EMPTY: Branch = Map()
 
 
-class Entry(msgspec.Struct, eq=False, gc=False):
-    """One key. `read` decodes each time, `object` keeps what it decoded; both raise Broken on poison: a value of
-    another type, one that is not sane, or one that belongs under another key.
+class Entry(msgspec.Struct, Generic[S], eq=False, gc=False):
+    """A key and its value. `read` decodes each time, `object` keeps the decoded object; both raise Broken on poison: a
+    value of another type, an insane value, or a value that belongs under another key.
 
-    Made for every key that anybody writes, and kept in great numbers: not for the garbage collector.
+    There are as many entries as keys, so that entries are kept from the garbage collector.
     """
 
     tree: str
     parts: tuple[str, ...]
     stored: Value
-    _object: msgspec.Struct | None = None
-    # Why the value is poison, once somebody found out: whoever looks again and again must not decode it each time.
+    _object: S | None = None
+    # The fault of a poisoned value, once decoded: poison that is read often is not decoded each time.
     _fault: str = ""
 
-    def read(self, kind: type[S]) -> S:
+    def read(self) -> S:
         if self._fault:
             raise Broken(self._fault)
+        rule = keys.rule_of(self.tree, self.parts)
         try:
-            return places.read(self.stored, kind, self.tree, self.parts)
+            if rule is None:
+                raise Broken("a key that holds no object")
+            item: Any = codec.decode(self.stored.value, rule.struct)
+            codec.check_place(item, self.tree, self.parts, rule)
         except Broken as error:
             self._fault = str(error)
             raise
+        return item  # type: ignore[no-any-return]
 
-    def object(self, kind: type[S]) -> S:
+    def object(self) -> S:
         if self._object is None:
-            self._object = self.read(kind)
-        assert isinstance(self._object, kind)
+            self._object = self.read()
         return self._object
 
-    def sound(self, kind: type[S]) -> S | None:
+    def readable(self) -> S | None:
         """Like `object`, but None for poison, which readers of many entries step over."""
-        if self._fault:
-            return None
-        try:
-            return self.object(kind)
-        except Broken:
-            return None
+        if self._object is None and not self._fault:
+            try:
+                self._object = self.read()
+            except Broken:
+                return None
+        return self._object
 
     @property
     def revision(self) -> int:
         return self.stored.mod_revision
 
 
+def _by_name(tree: Tree[S]) -> Callable[[Snapshot, str], S | None]:
+    """The accessor of a tree with one part."""
+
+    def read(self: Snapshot, name: str) -> S | None:
+        entry: Entry[S] | None = self.trees.get(tree, _EMPTY).get(name)
+        return entry.readable() if entry is not None else None
+
+    return read
+
+
+def _by_two_names(tree: Tree[S]) -> Callable[[Snapshot, str, str], S | None]:
+    """The accessor of a tree with two parts."""
+
+    def read(self: Snapshot, first: str, second: str) -> S | None:
+        branch = self.trees.get(tree, _EMPTY).get(first)
+        entry: Entry[S] | None = branch.get(second) if branch is not None else None
+        return entry.readable() if entry is not None else None
+
+    return read
+
+
+def _single(single: Single[S]) -> Callable[[Snapshot], S | None]:
+    """The accessor of a single key."""
+    tree, name = single.place
+
+    def read(self: Snapshot) -> S | None:
+        entry: Entry[S] | None = self.trees.get(tree, _EMPTY).get(name)
+        return entry.readable() if entry is not None else None
+
+    return read
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     revision: int
-    trees: Mapping[str, Tree]
+    trees: Mapping[str, Branch]
 
-    def get(self, tree: str, *parts: str) -> Entry | None:
+    # The object under a key, by the parts of the key; None when absent or poison. Objects are kept decoded.
+    order = _by_name(keys.ORDERS)
+    order_status = _by_name(keys.ORDER_STATUS)
+    job = _by_name(keys.JOBS)
+    packet = _by_name(keys.PACKETS)
+    resource = _by_name(keys.RESOURCES)
+    target = _by_name(keys.TARGETS)
+    target_status = _by_name(keys.TARGET_STATUS)
+    rule = _by_name(keys.RULES)
+    scale_policy = _by_name(keys.SCALE_POLICIES)
+    scaling = _by_name(keys.SCALING)
+    made = _by_name(keys.MADE)
+    secret = _by_name(keys.SECRETS)
+    hosting = _by_name(keys.HOSTING)
+    claim = _by_name(keys.CLAIMS)
+    event = _by_name(keys.EVENTS)
+    # (target, fulfilment)
+    fulfilment = _by_two_names(keys.DESIRED)
+    report = _by_two_names(keys.INVENTORY)
+    cluster_status = _single(keys.CLUSTER_STATUS)
+    archive_status = _single(keys.ARCHIVE_STATUS)
+    totals = _single(keys.TOTALS)
+    isolation = _single(keys.ISOLATED)
+    resume = _single(keys.RESTORE)
+
+    def live(self, target: str) -> Live | None:
+        """The live record of a target: present while the target's joblet has a session."""
+        entry = self.live_entry(target)
+        return entry.readable() if entry is not None else None
+
+    def live_entry(self, target: str) -> Entry[Live] | None:
+        reports = self.trees.get(keys.INVENTORY, _EMPTY).get(target)
+        return reports.get(keys.LIVE) if reports is not None else None
+
+    def term(self, epoch: int) -> Term | None:
+        entry = self.get(keys.TERMS, keys.padded(epoch))
+        return entry.readable() if entry is not None else None
+
+    def get(self, tree: Tree[S], *parts: str) -> Entry[S] | None:
         node: Any = self.trees.get(tree, _EMPTY)
         for part in parts:
             node = node.get(part)
@@ -80,31 +159,54 @@ class Snapshot:
                 return None
         return node if isinstance(node, Entry) else None
 
-    def names(self, tree: str) -> Iterator[str]:
+    def single(self, single: Single[S]) -> Entry[S] | None:
+        tree, name = single.place
+        entry: Entry[S] | None = self.trees.get(tree, _EMPTY).get(name)
+        return entry
+
+    def names(self, tree: Tree[Any]) -> Iterator[str]:
         return iter(self.trees.get(tree, _EMPTY))
 
-    def all(self, tree: str, *front: str) -> Iterator[Entry]:
-        """Every entry of the tree, or of the part of it below `front`, in no particular order."""
+    def all(self, tree: Tree[S], *front: str) -> Iterator[Entry[S]]:
+        """Every entry of the tree, or of the branch below `front`, in no particular order."""
         node: Any = self.trees.get(tree, _EMPTY)
         for part in front:
             node = node.get(part, _EMPTY)
         yield from _entries(node)
 
-    def has(self, tree: str, front: str) -> bool:
-        return front in self.trees.get(tree, _EMPTY)
+    def objects(self, tree: Tree[S], *front: str) -> Iterator[S]:
+        """Every readable object of the tree, or of the branch below `front`."""
+        for entry in self.all(tree, *front):
+            item = entry.readable()
+            if item is not None:
+                yield item
 
-    def count(self, tree: str, *front: str) -> int:
+    def has(self, tree: Tree[Any], *parts: str) -> bool:
+        """Whether the key is present, readable or not; with the first of two parts: any key below."""
+        node: Any = self.trees.get(tree, _EMPTY)
+        for part in parts:
+            node = node.get(part)
+            if node is None:
+                return False
+        return True
+
+    def revision_of(self, tree: Tree[Any], *parts: str) -> int:
+        """The mod revision of the key, which a write compares; 0 when the key is absent."""
+        entry = self.get(tree, *parts)
+        return entry.revision if entry is not None else 0
+
+    def count(self, tree: Tree[Any], *front: str) -> int:
         node: Any = self.trees.get(tree, _EMPTY)
         for part in front:
             node = node.get(part, _EMPTY)
         return len(node)
 
-    def everything(self) -> Iterator[Entry]:
+    def everything(self) -> Iterator[Entry[Any]]:
         for tree in self.trees.values():
             yield from _entries(tree)
 
 
-def _entries(node: Tree) -> Iterator[Entry]:
+def _entries(node: Branch) -> Iterator[Entry[Any]]:
     for value in node.values():
         if isinstance(value, Entry):
             yield value
@@ -112,27 +214,6 @@ def _entries(node: Tree) -> Iterator[Entry]:
             yield from _entries(value)
 
 
-def entry_of(stored: Value) -> Entry:
-    parsed = keys.parse(stored.key)
-    tree, parts = parsed if parsed is not None else (OTHER, (stored.key,))
-    return Entry(tree, parts, stored)
-
-
 def place_of(key: str) -> tuple[str, tuple[str, ...]]:
     parsed = keys.parse(key)
     return parsed if parsed is not None else (OTHER, (key,))
-
-
-def with_entry(tree: Tree, parts: tuple[str, ...], entry: Entry) -> Tree:
-    if len(parts) == 1:
-        return tree.set(parts[0], entry)
-    return tree.set(parts[0], with_entry(tree.get(parts[0], _EMPTY), parts[1:], entry))
-
-
-def without(tree: Tree, parts: tuple[str, ...]) -> Tree:
-    if parts[0] not in tree:
-        return tree
-    if len(parts) == 1:
-        return tree.delete(parts[0])
-    inner = without(tree[parts[0]], parts[1:])
-    return tree.set(parts[0], inner) if inner else tree.delete(parts[0])

@@ -1,6 +1,6 @@
-"""What one target carries and how it fared, and what one owner has placed: running totals, never counted anew.
+"""Load and failures of a target, and placements of an owner: running totals, never counted anew.
 
-The fulfilments of a target are a persistent map, so that who decides elsewhere keeps the picture it began with.
+The fulfilments of a target are a persistent map, so that a decision in another thread keeps the map it began with.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from controlplane.model.job import Constraint
 from controlplane.model.quantity import Number, whole
 
 
-class Kind(msgspec.Struct, frozen=True, gc=False):
-    """All that neighbours may ask of each other."""
+class NeighbourKind(msgspec.Struct, frozen=True, gc=False):
+    """All traits that neighbours may ask of each other."""
 
     labels: tuple[tuple[str, str], ...] = ()
     class_: str = ""
@@ -26,18 +26,18 @@ class Kind(msgspec.Struct, frozen=True, gc=False):
     anti_affinity: tuple[Constraint, ...] = ()
 
 
-PLAIN = Kind()
+PLAIN = NeighbourKind()
 
 
-def kind_of(traits: Traits | None) -> Kind:
+def neighbour_kind(traits: Traits | None) -> NeighbourKind:
     if traits is None:
         return PLAIN
-    return Kind(tuple(sorted(traits.labels.items())), traits.class_, traits.exclusive, traits.anti_affinity)
+    return NeighbourKind(tuple(sorted(traits.labels.items())), traits.class_, traits.exclusive, traits.anti_affinity)
 
 
 @dataclass(slots=True)
 class Use:
-    """How many tasks are placed, and what they request in all."""
+    """The number of placed tasks, and their requests in total."""
 
     tasks: int = 0
     quantities: dict[str, Number] = field(default_factory=dict)
@@ -50,43 +50,43 @@ class Use:
 
 @dataclass(slots=True)
 class TargetLedger:
-    """What is placed on one target: how much of each quantity, by which fulfilments, and who its neighbours are.
+    """The load of a target: used quantities, fulfilments, and the kinds of tasks.
 
-    `failures` holds when attempts failed there, as long as their ends are on record. `version` tells that it changed.
+    `failures` holds the times at which attempts failed there, while their ends are on record. `version` counts changes.
     """
 
     used: dict[str, Number] = field(default_factory=dict)
     fulfilments: Map[str, Fulfilment] = field(default_factory=Map)
-    kinds: Counter[Kind] = field(default_factory=Counter)
+    kinds: Counter[NeighbourKind] = field(default_factory=Counter)
     failures: Map[str, str] = field(default_factory=Map)
     version: int = 0
 
     def add(self, fulfilment: Fulfilment) -> None:
-        """One that is not there yet."""
+        """A fulfilment that is not there yet."""
         self.version += 1
         self.fulfilments = self.fulfilments.set(fulfilment.id, fulfilment)
         for name, amount in fulfilment.requests.items():
             self.used[name] = self.used.get(name, 0) + amount
-        self.kinds[kind_of(fulfilment.traits)] += len(fulfilment.tasks)
+        self.kinds[neighbour_kind(fulfilment.traits)] += len(fulfilment.tasks)
 
     def remove(self, identity: str) -> Fulfilment | None:
-        known = self.fulfilments.get(identity)
-        if known is None:
+        fulfilment = self.fulfilments.get(identity)
+        if fulfilment is None:
             return None
         self.version += 1
         self.fulfilments = self.fulfilments.delete(identity)
-        for name, amount in known.requests.items():
+        for name, amount in fulfilment.requests.items():
             self.used[name] = self.used.get(name, 0) - amount
-        kind = kind_of(known.traits)
-        self.kinds[kind] -= len(known.tasks)
+        kind = neighbour_kind(fulfilment.traits)
+        self.kinds[kind] -= len(fulfilment.tasks)
         if not self.kinds[kind]:
             del self.kinds[kind]
         if not self.fulfilments:
             self.used.clear()
-        return known
+        return fulfilment
 
     def failed(self, identity: str, when: str | None) -> None:
-        """The fulfilment ended there with a failure; None when that is no longer on record."""
+        """The fulfilment ended there with a failure; None when the end is no longer on record."""
         if when is not None:
             self.failures = self.failures.set(identity, when)
         elif identity in self.failures:
@@ -102,7 +102,7 @@ class TargetLedger:
 
 @dataclass(slots=True)
 class OwnerLedgers:
-    """What each owner has placed."""
+    """The placements of each owner."""
 
     uses: dict[str, Use] = field(default_factory=dict)
 
@@ -121,7 +121,7 @@ class OwnerLedgers:
             del self.uses[fulfilment.owner]
 
     def frozen(self) -> Mapping[str, tuple[int, dict[str, Number]]]:
-        """Rounded: fractions that came and went must leave no trace, or a list would not lead to the same."""
+        """Rounded: leftovers of float sums must not show, or a fresh list would give another result."""
         return {
             owner: (use.tasks, {name: whole(round(amount, 9)) for name, amount in use.quantities.items()})
             for owner, use in self.uses.items()
@@ -129,5 +129,5 @@ class OwnerLedgers:
 
 
 def failed_at(ended: Ended) -> str | None:
-    """When it failed, if the target may be to blame: one of its attempts failed, for whatever reason."""
+    """The time of the failure, if any attempt failed for any reason: the target may be to blame."""
     return ended.ended if any(task.phase == "Failed" for task in ended.tasks) else None

@@ -1,7 +1,7 @@
-"""One byte for each task of a job, kept only for tasks that something happened to.
+"""A byte for each task of a job, stored only for tasks that have changed.
 
-Tasks in a row that nothing happened to share one byte, so that a job of a million tasks that wait costs nothing. A
-small job is plain bytes: the shared, immutable zeros until its first change, a bytearray of its own from then on.
+Untouched tasks in a row share a byte, so that a job of a million waiting tasks costs no memory. A small job is plain
+bytes: the shared, immutable zeros until the first change, a bytearray of its own from then on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WITHIN = _CHUNK - 1
 
 
 class SparseStates:
-    """A bytearray of `count` bytes, as far as ledgers use one, that has room only where it was written."""
+    """A bytearray of `count` bytes, as far as ledgers use a bytearray, with memory only for written parts."""
 
     __slots__ = ("_chunks", "_count", "_rest")
 
@@ -52,7 +52,7 @@ class SparseStates:
         return next(self.where(state, start), -1)
 
     def where(self, state: int, start: int = 0) -> Iterator[int]:
-        """The places that have this state, from `start` on; those behind the last one given may change meanwhile."""
+        """The indices in this state, from `start` on; states behind the last index given may change meanwhile."""
         for number in range(start >> _BITS, (self._count + _WITHIN) >> _BITS):
             base = number << _BITS
             at = max(start - base, 0)
@@ -80,7 +80,7 @@ States: TypeAlias = bytes | bytearray | SparseStates
 
 
 def untouched(count: int) -> bytes | SparseStates:
-    """The states of tasks that nothing happened to: all zero."""
+    """The states of untouched tasks: all zero."""
     return _zeros(count) if count <= _CHUNK else SparseStates(count)
 
 
@@ -95,7 +95,7 @@ def writable(states: States) -> bytearray | SparseStates:
 
 
 def where(states: States, state: int, start: int = 0) -> Iterator[int]:
-    """The places that have this state, from `start` on."""
+    """The indices in this state, from `start` on."""
     if isinstance(states, SparseStates):
         yield from states.where(state, start)
         return

@@ -1,20 +1,20 @@
-"""What users wish of single tasks of an order: to cancel, to move, to release them. Told to the ledgers of its jobs.
+"""Wishes of users about single tasks of an order: cancel, move, release. Applied to the ledgers of the jobs.
 
-A wish stays in the order, so that a ledger that is made anew comes to the same. What a target carries is not touched
-here: that it stops, and how it ends, is the leader's to write.
+A wish stays in the order, so that a rebuilt ledger comes to the same result. Placed tasks are not touched here: the
+leader stops them and writes how they end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controlplane.cache.detour import Detour
 from controlplane.cache.job_ledger import CALLED_OFF, CANCELLED, FRESH, HELD, RETRY, JobLedger
+from controlplane.cache.placement_hint import PlacementHint
 from controlplane.model.order import Order
 
 
 def heed(order: Order, jobs: Mapping[str, JobLedger]) -> None:
-    """All wishes, for all tasks that wait."""
+    """Applies all wishes to all waiting tasks."""
     if order.releases:
         for name, job in jobs.items():
             if job.counts[HELD]:
@@ -31,7 +31,7 @@ def heed(order: Order, jobs: Mapping[str, JobLedger]) -> None:
 
 
 def heed_one(order: Order, name: str, job: JobLedger, index: int) -> None:
-    """The same for one task that began to wait."""
+    """Applies all wishes to a task that began to wait."""
     if job.state[index] == HELD and released(order, name, index, job.held_at.get(index, 0)):
         job.let_wait(index)
     for move in order.moves:
@@ -42,36 +42,38 @@ def heed_one(order: Order, name: str, job: JobLedger, index: int) -> None:
 
 
 def _send(job: JobLedger, index: int, attempt: int, to: str) -> None:
-    """To the target that a user named; only the attempt that follows the one that was to leave."""
+    """To the target that a user named; only for the attempt that follows the attempt to be moved."""
     if job.state[index] in (FRESH, RETRY) and job.attempt(index) == attempt:
         job.let_wait(index)
-        job.send(index, Detour(job.detour(index).avoid, to))
+        job.set_hint(index, PlacementHint(job.hint(index).avoid, to))
 
 
 def cancelled(order: Order, name: str, index: int) -> bool:
     """Whether the order's user wants the task to end."""
     if not order.cancel_tasks:
         return False
-    return any(one.job == name and one.index in (None, index) for one in order.cancel_tasks)
+    return any(wish.job == name and wish.index in (None, index) for wish in order.cancel_tasks)
 
 
 def released(order: Order, name: str, index: int, held_at: int) -> bool:
-    return any(held_at <= one.until and one.job in ("", name) and one.index in (None, index) for one in order.releases)
+    return any(
+        held_at <= wish.until and wish.job in ("", name) and wish.index in (None, index) for wish in order.releases
+    )
 
 
 def moved(order: Order, name: str, index: int, attempt: int) -> bool:
-    """Whether this very attempt is to leave the target where it is."""
+    """Whether exactly this attempt is to leave its target."""
     if not order.moves:
         return False
-    return any((one.job, one.index, one.attempt) == (name, index, attempt) for one in order.moves)
+    return any((wish.job, wish.index, wish.attempt) == (name, index, attempt) for wish in order.moves)
 
 
 def excused(order: Order, jobs: Mapping[str, JobLedger]) -> int:
-    """How many tasks are cancelled because the user wanted it."""
+    """The number of tasks that were cancelled on request of the user."""
     if not order.cancel_tasks:
         return 0
-    whole = {one.job for one in order.cancel_tasks if one.index is None and one.job in jobs}
-    single = {(one.job, one.index) for one in order.cancel_tasks if one.index is not None and one.job in jobs}
+    whole = {wish.job for wish in order.cancel_tasks if wish.index is None and wish.job in jobs}
+    single = {(wish.job, wish.index) for wish in order.cancel_tasks if wish.index is not None and wish.job in jobs}
     gone = (CALLED_OFF, CANCELLED)
     return sum(jobs[name].counts[CALLED_OFF] + jobs[name].counts[CANCELLED] for name in whole) + sum(
         jobs[name].state[index] in gone for name, index in single if name not in whole and 0 <= index < jobs[name].count

@@ -1,4 +1,4 @@
-"""How long ago something was, as people say it: `5s`, `3m`, `2h`, `4d`."""
+"""Ages of time stamps in short form: `5s`, `3m`, `2h`, `4d`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.model.errors import Invalid
 
 
 def since(stamp: str | None, now: datetime) -> str:
-    """The age of a time stamp; `-` when there is none."""
+    """The age of a time stamp; `-` without a stamp."""
     if not stamp:
         return "-"
     try:

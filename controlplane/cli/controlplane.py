@@ -1,6 +1,6 @@
-"""`controlplane`: runs things. `up` and `down` are here, the single parts in `serving`.
+"""`controlplane`: runs a control plane. `up` and `down` are here, `replica` and `joblet` in `serve_command`.
 
-Each command imports what it runs when it runs it, because starting up is waiting.
+Each command imports its implementation when it runs, which keeps the start of every other command short.
 """
 
 from __future__ import annotations
@@ -12,42 +12,46 @@ from typing import Annotated
 import typer
 
 import controlplane
-from controlplane.cli import serving, shell, whereabouts
+from controlplane.cli import serve_command, shell
+from controlplane.standalone.endpoints import find_endpoints
 
 app = shell.application("controlplane", "Run a control plane, or a part of one.")
-serving.register(app)
+serve_command.register(app)
 
-_DIR = Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder [env CONTROLPLANE_DATA_DIR].")]
+_DIR = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Data folder [env CONTROLPLANE_DATA_DIR].")
+]
 
 
 @app.command()
 def up(
-    replicas: Annotated[int, typer.Option(min=1, max=5, help="How many replicas.")] = 3,
-    targets: Annotated[int, typer.Option(min=0, max=100, help="How many process targets.")] = 2,
+    replicas: Annotated[int, typer.Option(min=1, max=5, help="Number of replicas.")] = 3,
+    targets: Annotated[int, typer.Option(min=0, max=100, help="Number of process targets.")] = 2,
     data_dir: _DIR = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Return when all is ready.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Return when the control plane is ready.")] = False,
     behind: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
-    """Run an embedded control plane: etcd, replicas, joblets. Starts again what dies."""
-    from controlplane.cli.up import starting
+    """Run an embedded control plane: etcd, replicas and joblets. Restarts processes that die."""
+    from controlplane.standalone import launch
 
-    size, folder = starting.Size(replicas, targets), _folder(data_dir)
+    size, folder = launch.UpSize(replicas, targets), _folder(data_dir)
     if behind is not None:
-        starting.behind(folder, size, behind)
+        launch.behind(folder, size, behind)
     elif detach:
-        return starting.detached(folder, size)
+        return launch.detached(folder, size)
     else:
-        starting.foreground(folder, size)
+        launch.foreground(folder, size)
     return shell.DONE
 
 
 @app.command()
 def down(data_dir: _DIR = None) -> None:
-    """Stop what `up` started, the commands of tasks too. Keeps the folder."""
-    from controlplane.cli.up import starting, stopping
+    """Stop all processes of `up`, with the commands of tasks. Keeps the folder."""
+    from controlplane.standalone import launch, recorded_processes
+    from controlplane.standalone.layout import Layout
 
     folder = _folder(data_dir)
-    starting.say(f"stopped {folder}" if stopping.down(folder) else f"nothing runs from {folder}")
+    launch.say(f"stopped {folder}" if recorded_processes.stop_all(Layout(folder)) else f"nothing runs from {folder}")
 
 
 @app.command()
@@ -57,7 +61,7 @@ def version() -> None:
 
 
 def _folder(given: Path | None) -> Path:
-    return (given or whereabouts.find(None, None, _without_endpoints()).data_dir or Path()).expanduser().resolve()
+    return (given or find_endpoints(None, None, _without_endpoints()).data_dir or Path()).expanduser().resolve()
 
 
 def _without_endpoints() -> dict[str, str]:

@@ -1,50 +1,20 @@
-"""`cpctl`: asks and tells. Each group of commands is a module with a `register`; this one only names them."""
+"""`cpctl`: asks and tells."""
 
 from __future__ import annotations
 
-from controlplane.cli import (
-    backup,
-    change,
-    creating,
-    drill,
-    explain,
-    get,
-    leading,
-    plan,
-    replay,
-    shell,
-    status,
-    submitting,
-    targeting,
-    task_logs,
-    top,
-    verify,
-)
+import sys
 
-GROUPS = (
-    submitting,
-    creating,
-    get,
-    task_logs,
-    top,
-    explain,
-    plan,
-    change,
-    targeting,
-    leading,
-    status,
-    verify,
-    replay,
-    drill,
-    backup,
-)
+from controlplane.cli import help_topics
 
 
 def main() -> None:
-    app = shell.application("cpctl", "Ask the control plane, and tell it what to run.")
-    for group in GROUPS:
-        group.register(app)
-    shell.run(app, "cpctl")
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["help"] and len(arguments) <= 2 and not arguments[-1].startswith("-"):
+        sys.exit(help_topics.main(arguments[1:]))
+    # Imported only now: the manual needs none of the commands, and all that they import takes a while.
+    from controlplane.cli import command_groups, shell
+
+    shell.run(command_groups.application(), "cpctl")
 
 
 if __name__ == "__main__":

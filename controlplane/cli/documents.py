@@ -1,6 +1,6 @@
-"""Files of objects: from a path to model structs, or one Invalid that names file, place, document and field.
+"""Files of objects: from a path to model structs, or an Invalid that names file, document and field.
 
-YAML with several documents, or JSON: one object or a list of them. Nothing here knows the state of a cluster.
+A file is YAML with several documents, or JSON with an object or a list of objects. Reading needs no cluster.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from controlplane.model.errors import Invalid
 MAX_BYTES = 8 * 1024 * 1024
 
 
-class Twice(ValueError):
+class RepeatedKey(ValueError):
     """A key that appears twice in one JSON object."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """One object, and how to name its place in the file."""
+    """An object of a file; `place` names its document for messages."""
 
     place: str
     object: manifest.Manifest
@@ -36,14 +36,14 @@ def read(path: str) -> list[Document]:
     values = [(number, value) for number, value in enumerate(_parse(_text(path, name), name), 1) if value is not None]
     if not values:
         raise Invalid(name, "holds no object")
-    found = []
+    documents = []
     for number, value in values:
         place = f"{name}: document {number}"
         try:
-            found.append(Document(place, manifest.read(value)))
+            documents.append(Document(place, manifest.read(value)))
         except Invalid as error:
             raise Invalid(f"{place}: {error.field}", error.rule) from None
-    return found
+    return documents
 
 
 def _text(path: str, name: str) -> str:
@@ -67,7 +67,7 @@ def _parse(text: str, name: str) -> list[Any]:
     if text.lstrip()[:1] in ("{", "["):
         try:
             value = json.loads(text, object_pairs_hook=_without_repeats)
-        except Twice as error:
+        except RepeatedKey as error:
             raise Invalid(name, str(error)) from None
         except RecursionError:
             raise Invalid(name, f"must not be nested deeper than {yaml12.MAX_DEPTH} levels") from None
@@ -77,14 +77,14 @@ def _parse(text: str, name: str) -> list[Any]:
             return value if isinstance(value, list) else [value]
     try:
         return list(yaml12.documents(text))
-    except yaml12.Refusal as error:
+    except yaml12.YamlRefusal as error:
         raise Invalid(f"{name}: line {error.line}, column {error.column}", error.rule) from None
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
-            raise Twice(f"the key {key!r} appears twice in one object")
-        found[key] = value
-    return found
+        if key in members:
+            raise RepeatedKey(f"the key {key!r} appears twice in one object")
+        members[key] = value
+    return members

@@ -1,7 +1,7 @@
-"""Following one order to its end through whatever happens to replicas in between.
+"""Following an order to its end, through failures of replicas.
 
-Each look is a fresh watch at some endpoint. One that stays silent is left after a while for the next endpoint: a
-replica that is cut off from etcd answers, but does not learn.
+An order is watched at an endpoint. After 10 s without an event the watch moves to the next endpoint, because a replica
+that is cut off from etcd still answers, but hears of no change.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from controlplane.cli import shapes
 from controlplane.client import Client
 from controlplane.model.errors import NotFound, Unavailable
 from controlplane.model.lifecycle import FINAL_ORDER
+from controlplane.wire import json_shapes
 from controlplane.wire.v1 import common_pb2
 
 _LOOK_SECONDS = 1.0
@@ -25,7 +25,7 @@ Tell = Callable[[str], None]
 
 
 async def to_its_end(client: Client, identity: str, tell: Tell) -> dict[str, Any]:
-    """The order as it ended, without tasks. Never gives up; the caller sets the time limit."""
+    """The final order, without tasks. Never gives up; the caller sets the time limit."""
     last = ""
     async for item in looks(client, identity, tell):
         line = _progress(item)
@@ -42,7 +42,7 @@ def succeeded(item: dict[str, Any]) -> bool:
 
 
 async def looks(client: Client, identity: str, tell: Tell) -> AsyncGenerator[dict[str, Any], None]:
-    """The order whenever it changed, and every moment in which it did not. Never ends by itself."""
+    """Yields the order on every change, and reads it again once a second while it does not change. Never ends."""
     lost = False
     while True:
         try:
@@ -58,7 +58,7 @@ async def looks(client: Client, identity: str, tell: Tell) -> AsyncGenerator[dic
 
 
 async def _watched(client: Client, identity: str) -> AsyncGenerator[dict[str, Any], None]:
-    """One watch until it was silent for long. Where nothing happens for a moment, a read tells why."""
+    """A single watch until 10 s of silence. After each silent second the order is read, for its reasons of waiting."""
     request = common_pb2.WatchRequest(name=identity, min_revision=client.revision)
     async with aclosing(client.orders.watch(request)) as events:
         silent = 0
@@ -67,13 +67,13 @@ async def _watched(client: Client, identity: str) -> AsyncGenerator[dict[str, An
             while silent < _LOOKS_UNTIL_DOUBT:
                 if not (await asyncio.wait({waiting}, timeout=_LOOK_SECONDS))[0]:
                     silent += 1
-                    yield shapes.plain("Order", await client.orders.get(identity))
+                    yield json_shapes.plain("Order", await client.orders.get(identity))
                     continue
                 silent, event = 0, waiting.result()
                 if event.type == "delete":
                     raise NotFound(f"order {identity} was deleted")
                 if event.type == "put":
-                    yield shapes.plain("Order", event.object)
+                    yield json_shapes.plain("Order", event.object)
                 waiting = asyncio.ensure_future(anext(events))
         finally:
             waiting.cancel()

@@ -1,7 +1,7 @@
-"""How data reaches stdout: table, wide, json, yaml, name. Talk never comes through here.
+"""Data on stdout in five formats: table, wide, json, yaml, name. Messages for people go to stderr instead.
 
-JSON and YAML carry the same value. A table is plain aligned text, so that it can be cut and grepped; colours only
-where a terminal shows them and NO_COLOR does not forbid them.
+JSON and YAML carry the same value. A table is plain aligned text, fit for cut and grep; colours appear only on a
+terminal without NO_COLOR.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     title: str
     value: Callable[[Any], str]
     wide: bool = False
 
 
-class Output:
-    """Prints one answer, or one event after the other."""
+class AnswerPrinter:
+    """Prints an answer, or event after event."""
 
     def __init__(self, form: Format) -> None:
         self.form = form
@@ -61,14 +61,14 @@ class Output:
         return bool(self._widths)
 
     def value(self, value: Any) -> None:
-        """JSON or YAML of anything."""
+        """Prints a value as JSON or YAML."""
         if self.form == Format.YAML:
             sys.stdout.write(_yaml(value))
         else:
             sys.stdout.write(texts.escaped_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
     def line(self, value: Any) -> None:
-        """One event of a watch, at once."""
+        """Prints an event of a watch without delay."""
         if self.form == Format.YAML:
             sys.stdout.write("---\n" + _yaml(value))
         else:
@@ -79,13 +79,13 @@ class Output:
         sys.stdout.write(texts.escaped(text) + "\n")
         sys.stdout.flush()
 
-    def rows(self, columns: Sequence[Column], items: Sequence[Any], *, header: bool = True) -> None:
-        """Rows of a table. A later call without header keeps the widths of the first, or widens them."""
+    def rows(self, columns: Sequence[TableColumn], items: Sequence[Any], *, header: bool = True) -> None:
+        """Prints rows of a table. A later call without header keeps the widths of the first call, or widens them."""
         shown = [column for column in columns if self.form == Format.WIDE or not column.wide]
         cells = [[texts.printable(column.value(item)) for column in shown] for item in items]
         lines = [[column.title for column in shown], *cells] if header else cells
-        known = [0] * len(shown) if header else self._widths
-        self._widths = [max([known[at], *(len(line[at]) for line in lines)]) for at in range(len(shown))]
+        widths = [0] * len(shown) if header else self._widths
+        self._widths = [max([widths[at], *(len(line[at]) for line in lines)]) for at in range(len(shown))]
         for line in lines:
             self._console.print(self._aligned(line), soft_wrap=True)
 
@@ -99,6 +99,6 @@ class Output:
 
 
 def _yaml(value: Any) -> str:
-    """YAML has escapes for all that is not ASCII, or for nothing: they are used where something steers a terminal."""
+    """YAML escapes all non-ASCII text or none: escapes are used when the text would steer a terminal."""
     text = str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000))
     return str(yaml.safe_dump(value, sort_keys=False, width=1000)) if texts.steers(text) else text

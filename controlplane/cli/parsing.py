@@ -1,4 +1,4 @@
-"""How the command line is read where typer is too lenient: what is said twice, and what is suggested for a typo."""
+"""Command line parsing where typer is too lenient: repeated options, and suggestions for typos."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 import typer.core
 
-# An alias may say these, and whoever uses it another value: the last one counts.
+# A shell alias may set these options; the user of the alias may repeat them, and the last value counts.
 _LAST_COUNTS = frozenset({"output", "endpoints", "data_dir"})
-# A typo must not lead to what stops work or takes something away: only these are ever suggested.
+# Only commands that stop no work and delete no object are suggested for a typo.
 _HARMLESS = frozenset({
-    "apply", "backup", "create", "describe", "explain", "get", "leader", "logs", "plan", "replay", "resume", "run",
-    "status", "submit", "top", "uncordon", "up", "verify", "version",
+    "apply", "backup", "create", "describe", "explain", "get", "help", "leader", "logs", "plan", "replay", "resume",
+    "run", "status", "submit", "top", "uncordon", "up", "verify", "version",
 })  # fmt: skip
 
 
 class OnceCommand(typer.core.TyperCommand):
-    """Refuses an option that is given twice and takes one value: the first would be dropped without a word."""
+    """Refuses a repeated option of a single value: typer would silently drop the first value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
@@ -35,7 +35,7 @@ def _takes_one_value(option: Any) -> bool:
 
 
 class HarmlessHints(typer.core.TyperGroup):
-    """Suggests for an unknown command only such as change nothing, or only add to what is there."""
+    """Suggests for an unknown command only commands that read, or add objects."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**{**attributes, "suggest_commands": False})

@@ -1,4 +1,4 @@
-"""`ORDER[/JOB[/INDEX]]`: an order, a job of it, or one task, as people type it."""
+"""`ORDER[/JOB[/INDEX]]`: the selection of an order, a job or a task on the command line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What every command shares: options, exit codes, one line per error, and the way into asyncio.
+"""The frame of every command: common options, exit codes, a line per error, and the start of asyncio.
 
-Exit codes: 0 done; 2 the answer is no; 1 the question was refused or could not be answered (wrong usage too);
-130 interrupted. Data goes to stdout, talk to stderr. A command is an async function whose first parameter is a Shell
-and which returns its exit code, or nothing for 0.
+Exit codes: 0 done; 2 the answer is no; 1 the request was refused or could not be answered (wrong usage too);
+130 interrupted. Data goes to stdout, messages to stderr. A command is an async function whose first parameter is a
+Shell and which returns its exit code, or None for 0.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from controlplane.cli import whereabouts
-from controlplane.cli.output import Format, Output
+from controlplane.cli.output import AnswerPrinter, Format
 from controlplane.cli.parsing import HarmlessHints, OnceCommand
-from controlplane.cli.whereabouts import Whereabouts
 from controlplane.client import Client
-from controlplane.client.caller import Patience
+from controlplane.client.caller import CallTimeouts
 from controlplane.model import texts
 from controlplane.model.errors import ControlPlaneError
+from controlplane.standalone.endpoints import EndpointSource, find_endpoints
 
 DONE, REFUSED, NO, INTERRUPTED, READER_LEFT = 0, 1, 2, 130, 141
 
 Command = Callable[..., Awaitable[int | None]]
 
-# click's class for wrong usage, which typer gives no name to.
+# click's class for wrong usage, which typer does not export.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 
-_OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to print data.", show_choices=True)]
+_OutputOption = Annotated[Format, typer.Option("--output", "-o", help="Format of the data.", show_choices=True)]
 _EndpointsOption = Annotated[
     str | None, typer.Option("--endpoints", metavar="A,B,C", help="Replicas to ask [env CONTROLPLANE_ENDPOINTS].")
 ]
@@ -50,15 +49,15 @@ _COMMON = (
 
 @dataclass(frozen=True)
 class Shell:
-    where: Whereabouts
-    out: Output
+    where: EndpointSource
+    out: AnswerPrinter
 
-    def client(self, patience: Patience | None = None) -> Client:
-        self.where.current()  # says at once when nothing was ever started
-        return Client(self.where.current, patience=patience)
+    def client(self, timeouts: CallTimeouts | None = None) -> Client:
+        self.where.current()  # raises at once when no control plane was ever started here
+        return Client(self.where.current, timeouts=timeouts)
 
     def say(self, text: str) -> None:
-        """Nothing of it steers the terminal: most of it was written elsewhere."""
+        """Prints a message on stderr, escaped: texts from outside must not steer the terminal."""
         print(texts.escaped(text), file=sys.stderr, flush=True)
 
 
@@ -73,12 +72,12 @@ def application(name: str, help_text: str) -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(lambda: None)  # keeps subcommands subcommands, however few there are
+    app.callback()(lambda: None)  # a single subcommand stays a subcommand
     return app
 
 
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Command], Command]:
-    """Registers an async command and gives it the options that all commands have."""
+    """Registers an async command with its own options and the common options."""
 
     def register(body: Command) -> Command:
         own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]
@@ -88,7 +87,7 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Command],
 
         def entry(**given: Any) -> int:
             output, endpoints, data_dir = (given.pop(key) for key, _, _ in _COMMON)
-            shell = Shell(whereabouts.find(endpoints, data_dir), Output(output))
+            shell = Shell(find_endpoints(endpoints, data_dir), AnswerPrinter(output))
             return asyncio.run(_awaited(body(shell, **given))) or DONE
 
         entry.__name__, entry.__doc__ = body.__name__, body.__doc__
@@ -105,7 +104,7 @@ async def _awaited(body: Awaitable[int | None]) -> int | None:
 
 
 def run(app: typer.Typer, name: str) -> NoReturn:
-    """The process: ends with one of the exit codes above, never with a traceback for a foreseen failure."""
+    """Runs the command and exits with an exit code above; an expected failure shows no traceback."""
     try:
         code = app(standalone_mode=False, prog_name=name)
         sys.stdout.flush()
@@ -122,8 +121,8 @@ def run(app: typer.Typer, name: str) -> NoReturn:
 
 
 def reader_left() -> int:
-    """Nobody reads stdout any more; the exit code for that. A command that writes much asks for it by itself: click
-    would make a plain 1 of the error."""
+    """The exit code when the reader of stdout is gone. A command with much output calls this itself, because click
+    would turn the error into exit code 1."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the flush at exit would fail once more
     return READER_LEFT
 

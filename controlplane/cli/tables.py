@@ -1,4 +1,4 @@
-"""The columns of each kind's table. Every value comes from the JSON shape of the object; nothing is asked again."""
+"""The columns of each kind's table. Every value comes from the JSON of the object, without another request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.aio.clock import SystemClock
 from controlplane.cli import ages
-from controlplane.cli.output import Column
+from controlplane.cli.output import TableColumn
 from controlplane.model import quantity, texts
 
 Item = dict[str, Any]
@@ -73,7 +73,7 @@ def _status(key: str) -> Any:
 
 
 def _room(item: Item) -> str:
-    """`free/all` of every quantity that the target offers; nodes name many (hugepages) of which they have none."""
+    """`free/all` of every quantity of the target; quantities with capacity 0, such as hugepages, are left out."""
     free = item["status"].get("free") or {}
     used = item["status"].get("used") or {}
     parts = []
@@ -94,7 +94,7 @@ def _observed(item: Item) -> str:
 
 
 def _messages(item: Item) -> str:
-    """What the target says of its tasks, each sentence once."""
+    """The target's messages about its tasks, each once."""
     observed = item.get("observed") or {}
     said = dict.fromkeys(task["message"] for task in observed.get("tasks", []) if task.get("message"))
     return "; ".join(map(texts.one_line, said)) or "-"
@@ -118,35 +118,35 @@ def _refused(item: Item) -> str:
     return ", ".join(f"{reason} ({count})" for reason, count in item.get("refused", {}).items()) or "-"
 
 
-_AGE = Column("AGE", _age())
-_NAME = Column("NAME", _text("name"))
-_OWNER = Column("OWNER", _text("owner"), wide=True)
-_ID = Column("ID", _text("id"), wide=True)
-_LABELS = Column("LABELS", _text("labels"), wide=True)
+_AGE = TableColumn("AGE", _age())
+_NAME = TableColumn("NAME", _text("name"))
+_OWNER = TableColumn("OWNER", _text("owner"), wide=True)
+_ID = TableColumn("ID", _text("id"), wide=True)
+_LABELS = TableColumn("LABELS", _text("labels"), wide=True)
 
 ORDERS = (
-    Column("ID", _text("id")),
-    Column("PACKET", _packet),
-    Column("PRIORITY", _text("priority")),
-    Column("PHASE", _status("phase")),
-    Column("DONE", _done),
-    Column("PERCENT", _percent, wide=True),
-    *(Column(name.upper(), _count(name), wide=True) for name in ("pending", "placed", "running", "failed")),
-    Column("WAITS FOR", _why),
+    TableColumn("ID", _text("id")),
+    TableColumn("PACKET", _packet),
+    TableColumn("PRIORITY", _text("priority")),
+    TableColumn("PHASE", _status("phase")),
+    TableColumn("DONE", _done),
+    TableColumn("PERCENT", _percent, wide=True),
+    *(TableColumn(name.upper(), _count(name), wide=True) for name in ("pending", "placed", "running", "failed")),
+    TableColumn("WAITS FOR", _why),
     _OWNER,
-    Column("POLICY", _text("target_policy"), wide=True),
-    Column("SCHEDULE", _schedule, wide=True),
-    Column("NEXT", _status("next"), wide=True),
-    Column("RUN OF", _text("template"), wide=True),
+    TableColumn("POLICY", _text("target_policy"), wide=True),
+    TableColumn("SCHEDULE", _schedule, wide=True),
+    TableColumn("NEXT", _status("next"), wide=True),
+    TableColumn("RUN OF", _text("template"), wide=True),
     _AGE,
 )
 JOBS = (
     _NAME,
-    Column("COMMAND", lambda item: texts.cut(" ".join(item.get("command", [])), 60) or "-"),
-    Column("REQUESTS", lambda item: quantities(item.get("requests"))),
-    Column("RESOURCES", _text("resources")),
-    Column("POLICY", _text("target_policy"), wide=True),
-    Column("IMAGE", _text("image"), wide=True),
+    TableColumn("COMMAND", lambda item: texts.cut(" ".join(item.get("command", [])), 60) or "-"),
+    TableColumn("REQUESTS", lambda item: quantities(item.get("requests"))),
+    TableColumn("RESOURCES", _text("resources")),
+    TableColumn("POLICY", _text("target_policy"), wide=True),
+    TableColumn("IMAGE", _text("image"), wide=True),
     _LABELS,
     _OWNER,
     _ID,
@@ -154,10 +154,10 @@ JOBS = (
 )
 PACKETS = (
     _NAME,
-    Column("JOBS", _jobs),
-    Column("RESOURCES", _text("resources")),
-    Column("GANG", _text("gang"), wide=True),
-    Column("PACK", _text("pack"), wide=True),
+    TableColumn("JOBS", _jobs),
+    TableColumn("RESOURCES", _text("resources")),
+    TableColumn("GANG", _text("gang"), wide=True),
+    TableColumn("PACK", _text("pack"), wide=True),
     _LABELS,
     _OWNER,
     _ID,
@@ -165,10 +165,10 @@ PACKETS = (
 )
 RESOURCES = (
     _NAME,
-    Column("KEY", _text("key")),
-    Column("VALUE", lambda item: texts.cut(_show(item.get("value")), 40)),
-    Column("UNIQUE", _text("unique")),
-    Column("MOUNT", _text("mount"), wide=True),
+    TableColumn("KEY", _text("key")),
+    TableColumn("VALUE", lambda item: texts.cut(_show(item.get("value")), 40)),
+    TableColumn("UNIQUE", _text("unique")),
+    TableColumn("MOUNT", _text("mount"), wide=True),
     _LABELS,
     _OWNER,
     _ID,
@@ -176,10 +176,10 @@ RESOURCES = (
 )
 SECRETS = (
     _NAME,
-    Column("TYPE", _text("type")),
-    Column("SIZE", _text("size")),
-    Column("DIGEST", lambda item: _show(item.get("digest"))[:12]),
-    Column("KEY", _text("key"), wide=True),
+    TableColumn("TYPE", _text("type")),
+    TableColumn("SIZE", _text("size")),
+    TableColumn("DIGEST", lambda item: _show(item.get("digest"))[:12]),
+    TableColumn("KEY", _text("key"), wide=True),
     _LABELS,
     _OWNER,
     _ID,
@@ -187,132 +187,132 @@ SECRETS = (
 )
 TARGETS = (
     _NAME,
-    Column("DRIVER", _text("driver")),
-    Column("PHASE", _status("phase")),
-    Column("FREE", _room),
-    Column("REGION", _text("region"), wide=True),
-    Column("JOBLET", lambda item: (item.get("live") or {}).get("instance") or "-", wide=True),
-    Column("REASON", _status("reason"), wide=True),
+    TableColumn("DRIVER", _text("driver")),
+    TableColumn("PHASE", _status("phase")),
+    TableColumn("FREE", _room),
+    TableColumn("REGION", _text("region"), wide=True),
+    TableColumn("JOBLET", lambda item: (item.get("live") or {}).get("instance") or "-", wide=True),
+    TableColumn("REASON", _status("reason"), wide=True),
     _LABELS,
     _OWNER,
     _AGE,
 )
 FULFILMENTS = (
-    Column("ID", _text("id")),
-    Column("ORDER", _text("order")),
-    Column("TARGET", _text("target")),
-    Column("TASKS", _tasks),
-    Column("OBSERVED", _observed),
-    Column("WANT", _text("want")),
-    Column("CYCLE", _text("cycle"), wide=True),
-    Column("EPOCH", _text("epoch"), wide=True),
-    Column("HOLDS", _text("holds"), wide=True),
-    Column("REQUESTS", lambda item: quantities(item.get("requests")), wide=True),
+    TableColumn("ID", _text("id")),
+    TableColumn("ORDER", _text("order")),
+    TableColumn("TARGET", _text("target")),
+    TableColumn("TASKS", _tasks),
+    TableColumn("OBSERVED", _observed),
+    TableColumn("WANT", _text("want")),
+    TableColumn("CYCLE", _text("cycle"), wide=True),
+    TableColumn("EPOCH", _text("epoch"), wide=True),
+    TableColumn("HOLDS", _text("holds"), wide=True),
+    TableColumn("REQUESTS", lambda item: quantities(item.get("requests")), wide=True),
     _AGE,
-    Column("MESSAGE", _messages, wide=True),
+    TableColumn("MESSAGE", _messages, wide=True),
 )
-RULES = (_NAME, Column("WHEN", _text("when")), Column("THEN", _text("then")), _LABELS, _OWNER, _ID, _AGE)
+RULES = (_NAME, TableColumn("WHEN", _text("when")), TableColumn("THEN", _text("then")), _LABELS, _OWNER, _ID, _AGE)
 SCALE_POLICIES = (
     _NAME,
-    Column("METRIC", _text("metric")),
-    Column("THRESHOLD", _text("threshold")),
-    Column("MIN", _text("min")),
-    Column("MAX", _text("max")),
-    Column("TARGETS", _status("targets")),
-    Column("UP", _status("up")),
-    Column("PROVIDER", _text("provider"), wide=True),
-    Column("TEMPLATE", _text("template"), wide=True),
-    Column("ACTED", _status("acted"), wide=True),
+    TableColumn("METRIC", _text("metric")),
+    TableColumn("THRESHOLD", _text("threshold")),
+    TableColumn("MIN", _text("min")),
+    TableColumn("MAX", _text("max")),
+    TableColumn("TARGETS", _status("targets")),
+    TableColumn("UP", _status("up")),
+    TableColumn("PROVIDER", _text("provider"), wide=True),
+    TableColumn("TEMPLATE", _text("template"), wide=True),
+    TableColumn("ACTED", _status("acted"), wide=True),
     _LABELS,
     _OWNER,
     _ID,
     _AGE,
 )
 MADE = (
-    Column("TARGET", _text("target")),
-    Column("PHASE", _text("phase")),
-    Column("WANT", _text("want")),
-    Column("CAPACITY", lambda item: quantities(item.get("capacity"))),
-    Column("SINCE", _text("since")),
-    Column("ERROR", _text("error")),
+    TableColumn("TARGET", _text("target")),
+    TableColumn("PHASE", _text("phase")),
+    TableColumn("WANT", _text("want")),
+    TableColumn("CAPACITY", lambda item: quantities(item.get("capacity"))),
+    TableColumn("SINCE", _text("since")),
+    TableColumn("ERROR", _text("error")),
 )
 SCALING_STEPS = (
-    Column("AT", _text("at")),
-    Column("ACTION", _text("action")),
-    Column("TARGET", _text("target")),
-    Column("TARGETS", _text("targets")),
-    Column("WHY", _text("why")),
+    TableColumn("AT", _text("at")),
+    TableColumn("ACTION", _text("action")),
+    TableColumn("TARGET", _text("target")),
+    TableColumn("TARGETS", _text("targets")),
+    TableColumn("WHY", _text("why")),
 )
 CYCLES = (
-    Column("N", _text("n")),
-    Column("EPOCH", _text("epoch")),
-    Column("REVISION", _text("revision")),
-    Column("CONSIDERED", _text("considered")),
-    Column("PLACED", _text("placed")),
-    Column("REFUSED", _refused),
-    Column("MS", lambda item: f"{item.get('seconds', 0) * 1000:.1f}"),
-    Column("HASH", _text("hash"), wide=True),
-    Column("ENGINE", _text("engine"), wide=True),
-    Column("AGE", _age("now")),
+    TableColumn("N", _text("n")),
+    TableColumn("EPOCH", _text("epoch")),
+    TableColumn("REVISION", _text("revision")),
+    TableColumn("CONSIDERED", _text("considered")),
+    TableColumn("PLACED", _text("placed")),
+    TableColumn("REFUSED", _refused),
+    TableColumn("MS", lambda item: f"{item.get('seconds', 0) * 1000:.1f}"),
+    TableColumn("HASH", _text("hash"), wide=True),
+    TableColumn("ENGINE", _text("engine"), wide=True),
+    TableColumn("AGE", _age("now")),
 )
 TERMS = (
-    Column("EPOCH", _text("epoch")),
-    Column("LEADER", _text("id")),
-    Column("SINCE", _text("since")),
-    Column("TERM BEFORE", _ended),
-    Column("GRPC", _text("grpc"), wide=True),
-    Column("HTTP", _text("http"), wide=True),
-    Column("AGE", _age("since")),
+    TableColumn("EPOCH", _text("epoch")),
+    TableColumn("LEADER", _text("id")),
+    TableColumn("SINCE", _text("since")),
+    TableColumn("TERM BEFORE", _ended),
+    TableColumn("GRPC", _text("grpc"), wide=True),
+    TableColumn("HTTP", _text("http"), wide=True),
+    TableColumn("AGE", _age("since")),
 )
 EVENTS = (
-    Column("LAST", _age("last")),
-    Column("TYPE", _text("type")),
-    Column("REASON", _text("reason")),
-    Column("ABOUT", lambda item: f"{item['about']['kind']}/{item['about']['name']}"),
-    Column("COUNT", _text("count")),
-    Column("BY", _text("by")),
-    Column("MESSAGE", _text("message")),
-    Column("FIRST", _text("first"), wide=True),
+    TableColumn("LAST", _age("last")),
+    TableColumn("TYPE", _text("type")),
+    TableColumn("REASON", _text("reason")),
+    TableColumn("ABOUT", lambda item: f"{item['about']['kind']}/{item['about']['name']}"),
+    TableColumn("COUNT", _text("count")),
+    TableColumn("BY", _text("by")),
+    TableColumn("MESSAGE", _text("message")),
+    TableColumn("FIRST", _text("first"), wide=True),
     _ID,
 )
 SETTINGS = (
-    Column("DEFAULT REQUESTS", lambda item: quantities(item.get("default_requests"))),
+    TableColumn("DEFAULT REQUESTS", lambda item: quantities(item.get("default_requests"))),
     *(
-        Column(name.replace("_", " ").upper(), _text(name))
+        TableColumn(name.replace("_", " ").upper(), _text(name))
         for name in ("clean_up", "target_grace", "joblet_lease", "heartbeat", "kill_grace", "cycle_budget", "placement")
     ),
-    Column("RESERVATIONS", _text("reservations"), wide=True),
-    Column("FAILURE MEMORY", _text("failure_memory"), wide=True),
-    Column("HISTORY", _text("history"), wide=True),
-    Column("EVENT TTL", _text("event_ttl"), wide=True),
-    Column("STATS INTERVAL", _text("stats_interval"), wide=True),
-    Column("WEIGHTS", _text("weights"), wide=True),
-    Column("QUOTAS", lambda item: ",".join(item.get("quotas") or {}) or "-", wide=True),
+    TableColumn("RESERVATIONS", _text("reservations"), wide=True),
+    TableColumn("FAILURE MEMORY", _text("failure_memory"), wide=True),
+    TableColumn("HISTORY", _text("history"), wide=True),
+    TableColumn("EVENT TTL", _text("event_ttl"), wide=True),
+    TableColumn("STATS INTERVAL", _text("stats_interval"), wide=True),
+    TableColumn("WEIGHTS", _text("weights"), wide=True),
+    TableColumn("QUOTAS", lambda item: ",".join(item.get("quotas") or {}) or "-", wide=True),
 )
 TASKS = (
-    Column("JOB", _text("job")),
-    Column("INDEX", _text("index")),
-    Column("PHASE", _text("phase")),
-    Column("ATTEMPT", _text("attempt")),
-    Column("TARGET", _text("target")),
-    Column("EXIT", _text("exit_code")),
-    Column("REASON", _text("reason")),
-    Column("PERCENT", _text("percent"), wide=True),
-    Column("DECIDED", _text("why"), wide=True),
-    Column("FULFILMENT", _text("fulfilment"), wide=True),
-    Column("ARTEFACTS", _text("artefacts"), wide=True),
-    Column("MESSAGE", lambda item: texts.one_line(item.get("message") or "") or "-"),
+    TableColumn("JOB", _text("job")),
+    TableColumn("INDEX", _text("index")),
+    TableColumn("PHASE", _text("phase")),
+    TableColumn("ATTEMPT", _text("attempt")),
+    TableColumn("TARGET", _text("target")),
+    TableColumn("EXIT", _text("exit_code")),
+    TableColumn("REASON", _text("reason")),
+    TableColumn("PERCENT", _text("percent"), wide=True),
+    TableColumn("DECIDED", _text("why"), wide=True),
+    TableColumn("FULFILMENT", _text("fulfilment"), wide=True),
+    TableColumn("ARTEFACTS", _text("artefacts"), wide=True),
+    TableColumn("MESSAGE", lambda item: texts.one_line(item.get("message") or "") or "-"),
 )
 APPLIED = (
-    Column("KIND", _text("kind")),
-    Column("NAME", lambda item: item.get("name") or "-"),
-    Column("ID", _text("id")),
-    Column("RESULT", _text("result")),
+    TableColumn("KIND", _text("kind")),
+    TableColumn("NAME", lambda item: item.get("name") or "-"),
+    TableColumn("ID", _text("id")),
+    TableColumn("RESULT", _text("result")),
 )
 LEADER = (
-    Column("LEADER", _text("id")),
-    Column("EPOCH", _text("epoch")),
-    Column("SINCE", _text("since")),
-    Column("GRPC", _text("grpc")),
-    Column("HTTP", _text("http")),
+    TableColumn("LEADER", _text("id")),
+    TableColumn("EPOCH", _text("epoch")),
+    TableColumn("SINCE", _text("since")),
+    TableColumn("GRPC", _text("grpc")),
+    TableColumn("HTTP", _text("http")),
 )

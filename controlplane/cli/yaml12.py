@@ -1,7 +1,7 @@
-"""YAML as plain values, in one pass over the parser's events, strictly.
+"""Strict YAML 1.2 to plain values, in a single pass over the parser's events.
 
 Scalars follow the JSON-like core of YAML 1.2: `on` and `yes` are text, a time is text. Aliases and anchors, tags,
-duplicate keys and deep nesting are refused where they begin, so no input grows beyond the size of its text.
+duplicate keys and deep nesting are refused where they begin, so no value grows beyond the size of its text.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SPECIAL = {
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Refusal(Exception):
-    """The text breaks a rule at this place (both counted from 1)."""
+class YamlRefusal(Exception):
+    """A broken rule at a line and column, both counted from 1."""
 
     def __init__(self, rule: str, line: int, column: int) -> None:
         super().__init__(rule)
@@ -39,7 +39,7 @@ class Refusal(Exception):
 
 
 def documents(text: str) -> Iterator[Any]:
-    """The value of each document; an empty one is None."""
+    """The value of each document; None for an empty document."""
     events = _events(text)
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent):
@@ -52,9 +52,11 @@ def _events(text: str) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         rule = " ".join(filter(None, (error.problem, error.context)))
-        raise Refusal(rule, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1) from None
+        raise YamlRefusal(rule, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1) from None
     except yaml.reader.ReaderError as error:
-        raise Refusal(f"holds a character that YAML does not allow ({error.reason})", *_place(text, error)) from None
+        raise YamlRefusal(
+            f"holds a character that YAML does not allow ({error.reason})", *_place(text, error)
+        ) from None
 
 
 def _place(text: str, error: yaml.reader.ReaderError) -> tuple[int, int]:
@@ -113,5 +115,5 @@ def _scalar(event: Any) -> Any:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _refusal(rule: str, event: Any) -> Refusal:
-    return Refusal(rule, event.start_mark.line + 1, event.start_mark.column + 1)
+def _refusal(rule: str, event: Any) -> YamlRefusal:
+    return YamlRefusal(rule, event.start_mark.line + 1, event.start_mark.column + 1)

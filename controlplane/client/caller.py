@@ -1,7 +1,7 @@
-"""One call made to stick: endpoint after endpoint, attempt after attempt, until it is answered or patience ends.
+"""Calls over several endpoints: attempt after attempt, endpoint after endpoint, until an answer or the time-out.
 
-A call that is not safe to repeat is sent again only when it certainly did not apply. A connection that broke under
-such a call raises OutcomeUnknown: whether it applied is for the caller to find out.
+A call that is unsafe to repeat is sent again only when the call certainly did not apply. A connection that broke under
+such a call raises OutcomeUnknown: the caller has to find out whether the call applied.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from controlplane.aio.clock import Clock
-from controlplane.client.channels import Channels, Lane
+from controlplane.client.channels import ChannelPool, EndpointChannel
 from controlplane.model.errors import ControlPlaneError, OutcomeUnknown, Unavailable
-from controlplane.wire import errors as wire_errors
+from controlplane.wire import status_codes as wire_errors
 
 A = TypeVar("A")
 
@@ -23,7 +23,7 @@ _PAUSE_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Method(Generic[A]):
-    """One method of one service, and the message that answers it."""
+    """A method of a service, and the type of its answer."""
 
     stub: Any
     name: str
@@ -31,8 +31,8 @@ class Method(Generic[A]):
 
 
 @dataclass(frozen=True)
-class Patience:
-    """connect: until an endpoint's connection must stand; attempt: deadline of one call; total: of all attempts."""
+class CallTimeouts:
+    """connect: limit for an endpoint's connection; attempt: deadline of a single call; total: of all attempts."""
 
     connect_seconds: float = 1.0
     attempt_seconds: float = 5.0
@@ -40,14 +40,15 @@ class Patience:
 
 
 class Caller:
-    """`revision` is the highest one that a write answered with or a watch showed.
+    """`revision` is the highest revision that a write answered with or a watch showed.
 
-    Reads ask for it: a client reads its own writes, and never sees older state than it has seen, on any replica.
+    Reads ask for at least this revision: on any replica a client reads its own writes, and never reads older state than
+    before.
     """
 
-    def __init__(self, channels: Channels, patience: Patience, clock: Clock) -> None:
+    def __init__(self, channels: ChannelPool, timeouts: CallTimeouts, clock: Clock) -> None:
         self.channels = channels
-        self.patience = patience
+        self.timeouts = timeouts
         self.clock = clock
         self.revision = 0
 
@@ -60,27 +61,27 @@ class Caller:
         return answer
 
     async def call(self, method: Method[A], request: Any, *, repeatable: bool) -> A:
-        give_up = self.clock.monotonic() + self.patience.total_seconds
+        give_up = self.clock.monotonic() + self.timeouts.total_seconds
         while True:
-            lane = await self.lane(give_up)
+            channel = await self.ready_channel(give_up)
             try:
-                send = getattr(lane.stub(method.stub), method.name)
-                answer: A = await send(request, timeout=self.patience.attempt_seconds)
+                send = getattr(channel.stub(method.stub), method.name)
+                answer: A = await send(request, timeout=self.timeouts.attempt_seconds)
                 return answer
             except grpc.aio.AioRpcError as error:
                 failure = understand(error)
             again = isinstance(failure, Unavailable) or (repeatable and isinstance(failure, OutcomeUnknown))
             if not again or self.clock.monotonic() >= give_up:
                 raise failure
-            self.channels.leave(lane)
+            self.channels.avoid(channel)
             await self.clock.sleep(_PAUSE_SECONDS)
 
-    async def lane(self, give_up: float) -> Lane:
-        """A ready connection, or Unavailable when none stood until `give_up` (monotonic)."""
+    async def ready_channel(self, give_up: float) -> EndpointChannel:
+        """A channel with a ready connection; Unavailable when no connection stood until `give_up` (monotonic)."""
         while True:
-            lane = await self.channels.ready()
-            if lane is not None:
-                return lane
+            channel = await self.channels.ready()
+            if channel is not None:
+                return channel
             if self.clock.monotonic() >= give_up:
                 raise Unavailable(
                     f"no control plane answers at {', '.join(self.channels.tried) or 'no address at all'}"
@@ -89,7 +90,7 @@ class Caller:
 
 
 def understand(error: grpc.aio.AioRpcError) -> ControlPlaneError:
-    """What the error means for a call that was sent: without our server's word for it, it may have applied."""
+    """The meaning of the error for a call that was sent: unless a replica answered, the call may have applied."""
     failure = wire_errors.from_rpc(error)
     if isinstance(failure, Unavailable) and not came_from_server(error):
         return OutcomeUnknown(f"the connection broke before the answer came ({error.details()})")
@@ -97,4 +98,5 @@ def understand(error: grpc.aio.AioRpcError) -> ControlPlaneError:
 
 
 def came_from_server(error: grpc.aio.AioRpcError) -> bool:
+    """Whether a replica made the error, not the connection."""
     return any(key == wire_errors.DETAILS_KEY for key, _ in error.trailing_metadata() or ())

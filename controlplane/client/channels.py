@@ -1,8 +1,8 @@
-"""One gRPC channel per endpoint, and the choice between them.
+"""gRPC channels, one per endpoint, and the choice between them.
 
 A channel is used only when its connection is ready: a refused or stopped endpoint is left after `connect_seconds`,
 where gRPC alone would wait 20 s. The endpoint that answered last is tried first. Channels are closed together at the
-end, never one by one, because closing one cancels whatever else still runs on it.
+end, never singly, because closing a channel cancels every call that still runs on the channel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 
 import grpc
 
-Source = Callable[[], Sequence[str]]
+from controlplane.wire import transport
+
+ListEndpoints = Callable[[], Sequence[str]]
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -26,22 +28,22 @@ _OPTIONS = (
 )
 
 
-class Lane:
-    """The channel to one endpoint, with a stub of every service that was asked for."""
+class EndpointChannel:
+    """The channel to an endpoint, with a stub of every service used so far."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
-        self._channel = grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
+        self._channel = transport.open_channel(endpoint, _OPTIONS)
         self._stubs: dict[Any, Any] = {}
 
     def stub(self, kind: Any) -> Any:
-        found = self._stubs.get(kind)
-        if found is None:
-            found = self._stubs[kind] = kind(self._channel)
-        return found
+        stub = self._stubs.get(kind)
+        if stub is None:
+            stub = self._stubs[kind] = kind(self._channel)
+        return stub
 
     async def is_ready(self, seconds: float) -> bool:
-        """Whether the connection stands within that time; a refused one is known at once."""
+        """Whether the connection stands within these seconds; a refused connection is known at once."""
         try:
             async with asyncio.timeout(seconds):
                 while (state := self._channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
@@ -56,44 +58,44 @@ class Lane:
         await self._channel.close()
 
 
-class Channels:
-    """`source` is asked again for every choice, so that endpoints may move while a client lives."""
+class ChannelPool:
+    """`list_endpoints` is called for every choice, so endpoints may move while a client lives."""
 
-    def __init__(self, source: Source, *, connect_seconds: float) -> None:
-        self._source = source
+    def __init__(self, list_endpoints: ListEndpoints, *, connect_seconds: float) -> None:
+        self._list_endpoints = list_endpoints
         self._connect_seconds = connect_seconds
-        self._lanes: dict[str, Lane] = {}
+        self._channels: dict[str, EndpointChannel] = {}
         self._preferred = 0
         self.tried: tuple[str, ...] = ()
 
-    async def ready(self) -> Lane | None:
-        """The first endpoint whose connection stands, beginning with the preferred one; None when there is none."""
-        endpoints = tuple(self._source())
+    async def ready(self) -> EndpointChannel | None:
+        """The first channel with a standing connection, beginning at the preferred endpoint; None when none stands."""
+        endpoints = tuple(self._list_endpoints())
         self.tried = endpoints
         start = self._preferred
         for offset in range(len(endpoints)):
             position = (start + offset) % len(endpoints)
-            lane = self._lane(endpoints[position])
-            if await lane.is_ready(self._connect_seconds):
+            channel = self._channel_to(endpoints[position])
+            if await channel.is_ready(self._connect_seconds):
                 self._preferred = position
-                return lane
+                return channel
         return None
 
-    def leave(self, lane: Lane) -> None:
-        """Prefers the endpoint after this one; nothing happens when another was chosen in the meantime."""
-        if self.tried and self.tried[self._preferred % len(self.tried)] == lane.endpoint:
-            self.turn()
+    def avoid(self, channel: EndpointChannel) -> None:
+        """Prefers the endpoint after this channel's; without effect when another endpoint is preferred meanwhile."""
+        if self.tried and self.tried[self._preferred % len(self.tried)] == channel.endpoint:
+            self.prefer_next()
 
-    def turn(self) -> None:
+    def prefer_next(self) -> None:
         self._preferred = (self._preferred + 1) % max(1, len(self.tried))
 
     async def close(self) -> None:
-        lanes, self._lanes = list(self._lanes.values()), {}
-        for lane in lanes:
-            await lane.close()
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close()
 
-    def _lane(self, endpoint: str) -> Lane:
-        lane = self._lanes.get(endpoint)
-        if lane is None:
-            lane = self._lanes[endpoint] = Lane(endpoint)
-        return lane
+    def _channel_to(self, endpoint: str) -> EndpointChannel:
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            channel = self._channels[endpoint] = EndpointChannel(endpoint)
+        return channel

@@ -1,10 +1,10 @@
 """The archive: finished orders as lines of JSON, on disk before they are deleted from etcd.
 
-Each line is one order: `{"kind":"Archived","id","order","status","ended":[...],"archived","by"}`, the objects as they
-stood in etcd. A line is written and synced before the first delete of its order, so that none is lost; a failover in
-between may write an order again, then perhaps with fewer attempts: of several lines with one id the first is the whole
-one. Files are `orders-<day>-<replica>-<number>.jsonl`; a new day or a full file begins the next. A line that a full
-disk cut off is ended before the next one begins, so that readers lose no other: they step over what they cannot read.
+Each line is an order: `{"kind":"Archived","id","order","status","ended":[...],"archived","by"}`, the objects as they
+stood in etcd. A line is written and synced before the first delete of its order, so that no order is lost; a failover
+in between may write an order again, perhaps with fewer attempts: of several lines with the same id the first is whole.
+Files are `orders-<day>-<replica>-<number>.jsonl`; a new day or a full file begins the next. A line that a full disk cut
+off is ended before the next line begins, so that readers lose no other line: they step over unreadable lines.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from controlplane.model.errors import Unavailable
 
 log = structlog.get_logger(__name__)
 
+# Lines are made of the stored bytes, without decoding objects.
+Stored = Entry[Any]
+
 _MOST_LINES = 1000
 _GATHER_SECONDS = 0.02
 
 
 class Archive:
-    """The folder's writer in one process. `why` says why it cannot be written, and is empty while it can."""
+    """The writer of the folder in a process. `why` says why writing fails, and is empty while writing works."""
 
     def __init__(self, folder: Path, replica: str, clock: Clock, *, full_bytes: int) -> None:
         self._folder = folder
@@ -43,8 +46,8 @@ class Archive:
         )
         self.why = ""
 
-    async def keep(self, identity: str, order: Entry | None, status: Entry | None, ended: Sequence[Entry]) -> None:
-        """Returns when the order is on disk; Unavailable when it cannot be put there."""
+    async def keep(self, identity: str, order: Stored | None, status: Stored | None, ended: Sequence[Stored]) -> None:
+        """Returns when the order is on disk; Unavailable when writing fails."""
         now = times.show(self._clock.wall())
         await self._lines.submit(line_of(identity, order, status, ended, now=now, by=self._replica))
 
@@ -65,7 +68,7 @@ class Archive:
         return [None] * len(lines)
 
     def _place(self, day: str) -> Path:
-        """The day's newest file, or the next when that is full."""
+        """The day's newest file, or the next when that file is full."""
         front = f"orders-{day}-{self._replica}-"
         numbers = [
             int(number)
@@ -80,9 +83,9 @@ class Archive:
 
 
 def line_of(
-    identity: str, order: Entry | None, status: Entry | None, ended: Sequence[Entry], *, now: str, by: str
+    identity: str, order: Stored | None, status: Stored | None, ended: Sequence[Stored], *, now: str, by: str
 ) -> bytes:
-    """What cannot be read as JSON is kept as text: an archive throws nothing away."""
+    """Values that are no JSON are kept as text: an archive throws no value away."""
     line = {
         "kind": "Archived",
         "id": identity,
@@ -95,7 +98,7 @@ def line_of(
     return msgspec.json.encode(line) + b"\n"
 
 
-def _value(entry: Entry | None) -> Any:
+def _value(entry: Stored | None) -> Any:
     if entry is None:
         return None
     try:
@@ -105,7 +108,7 @@ def _value(entry: Entry | None) -> Any:
 
 
 def append(path: Path, lines: bytes) -> None:
-    """On disk when it returns, the file's name too. What a failure leaves half-written is ended by the next."""
+    """On disk when it returns, including the file's name. A half-written line is ended by the next append."""
     new = not path.exists()
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:

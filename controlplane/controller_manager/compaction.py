@@ -1,12 +1,14 @@
-"""Compaction: history older than the setting `history` goes, where etcd itself does not see to that.
+"""Compaction: history older than the setting `history` goes, unless etcd compacts by itself.
 
-etcd does not tell whether it compacts by itself, but it can be seen: when the oldest revision moves without this
-leader, somebody else compacts, and the leader leaves it alone for as long. It watches for a whole `history` first. When
-more than half of etcd's quota is in use, a sixth of `history` is kept, whoever compacts, and that is said.
+etcd does not tell whether it compacts, but compactions can be seen: when the oldest revision moves without this leader,
+another party compacts, and the leader leaves compaction alone for as long. The leader watches for a whole `history`
+first. When more than half of etcd's quota is in use, only a sixth of `history` is kept, whoever compacts, and a warning
+is logged.
 
-A compaction is no transaction and cannot carry a fence. It need not: it only forgets what is older than a moment that
-every leader reckons alike, from the records of terms and its own looks, so that one of a deposed leader, or two at
-once, forget nothing that the true one would keep. A revision that is compacted already is no error.
+A compaction is no transaction and cannot carry a fence. No fence is needed: a compaction only forgets revisions before
+a moment that every leader computes alike, from the records of terms and from earlier looks, so that the compaction of a
+deposed leader, or two at once, forget no revision that the true leader would keep. Compacting a compacted revision is
+no error.
 """
 
 from __future__ import annotations
@@ -19,16 +21,15 @@ from typing import NamedTuple
 import structlog
 
 from controlplane.aio.clock import Clock
+from controlplane.cache.effective_settings import settings_of
 from controlplane.cache.ledgers import Ledgers, Touched
-from controlplane.cache.settings import settings_of
 from controlplane.cache.snapshot import Snapshot
 from controlplane.controller_manager.runner import Again
 from controlplane.model import times
 from controlplane.model.errors import Compacted, Invalid
-from controlplane.model.leadership import Term
-from controlplane.store import maintenance
+from controlplane.store import keys, maintenance
 from controlplane.store.kv import Store
-from controlplane.store.space import SpaceWatch
+from controlplane.store.space_watch import SpaceWatch
 
 log = structlog.get_logger(__name__)
 
@@ -36,27 +37,27 @@ KEY = "history"
 LOOK_SECONDS = 60.0
 _SHORTER = 6
 _HALF = 0.5
-# A little more than a whole history, which is the longest that etcd's own compaction lets pass.
+# A little more than a whole history, the longest pause between compactions of etcd itself.
 _PATIENCE = 1.1
 _MOST_LOOKS = 1500
 
 
 class Mark(NamedTuple):
-    """etcd was at this revision at that time."""
+    """etcd was at this revision at this time."""
 
     time: datetime
     revision: int
 
 
 class Seen(NamedTuple):
-    """What this leader saw of compactions: since when it watches, when somebody else's came last (monotonic)."""
+    """Compactions as this leader saw them: since when it watches, and the last foreign compaction (monotonic)."""
 
     since: float
     foreign: float | None
 
 
 def plan(marks: Iterable[Mark], now: datetime, *, history: float, crowded: bool, oldest: int) -> int:
-    """The revision to compact to; 0 when there is nothing to forget."""
+    """The revision to compact to; 0 when there is none."""
     keep = history / _SHORTER if crowded else history
     moment = now - timedelta(seconds=keep)
     revision = max((mark.revision for mark in marks if mark.time <= moment), default=0)
@@ -64,13 +65,14 @@ def plan(marks: Iterable[Mark], now: datetime, *, history: float, crowded: bool,
 
 
 def is_ours(seen: Seen, now: float, history: float) -> bool:
-    """Whether the leader has to compact: it watched long enough, and nobody else does."""
+    """Whether the leader has to compact: it watched long enough, and saw no foreign compaction."""
     patience = history * _PATIENCE
     return now - (seen.foreign if seen.foreign is not None else seen.since) > patience
 
 
 class Compaction:
     name = "compaction"
+    kind = "Controller"
 
     def __init__(self, ledgers: Ledgers, store: Store, space: SpaceWatch, clock: Clock) -> None:
         self._ledgers = ledgers
@@ -86,7 +88,7 @@ class Compaction:
     def every_key(self) -> Iterable[str]:
         return [KEY]
 
-    def concerned(self, _touched: Touched) -> Iterable[str]:
+    def keys_affected_by(self, _touched: Touched) -> Iterable[str]:
         return []
 
     async def reconcile(self, _key: str) -> Again:
@@ -128,13 +130,13 @@ class Compaction:
 
 
 def terms(snapshot: Snapshot) -> Sequence[Mark]:
-    """Every term began at a known time and revision, so that a new leader knows the past too."""
-    found: list[Mark] = []
-    for entry in snapshot.all("terms"):
-        term = entry.sound(Term)
+    """Every term began at a known time and revision, so that a new leader knows the past, too."""
+    marks: list[Mark] = []
+    for entry in snapshot.all(keys.TERMS):
+        term = entry.readable()
         if term is not None:
             try:
-                found.append(Mark(times.parse(term.since, "since"), entry.stored.create_revision))
+                marks.append(Mark(times.parse(term.since, "since"), entry.stored.create_revision))
             except Invalid:
                 continue
-    return found
+    return marks

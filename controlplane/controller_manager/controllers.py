@@ -1,4 +1,4 @@
-"""All controllers of one term, each on its runner."""
+"""All controllers of a term, each on a runner."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from controlplane.cache.ledgers import Ledgers
 from controlplane.controller_manager.archive import Archive
 from controlplane.controller_manager.clean_up import CleanUp
 from controlplane.controller_manager.compaction import Compaction
-from controlplane.controller_manager.hosting import HostingController
-from controlplane.controller_manager.orders import Orders
+from controlplane.controller_manager.controller_writer import ControllerWriter
+from controlplane.controller_manager.hosting_controller import HostingController
+from controlplane.controller_manager.made_targets import MadeController, Providing
+from controlplane.controller_manager.order_controller import OrderController
 from controlplane.controller_manager.recurring import Recurring
 from controlplane.controller_manager.restoring import Restoring
 from controlplane.controller_manager.runner import WORKERS, Controller, Runner
 from controlplane.controller_manager.scaling import ScalingController
-from controlplane.controller_manager.scaling_made import MadeController, Providing
 from controlplane.controller_manager.strays import Strays
-from controlplane.controller_manager.targets import Targets
+from controlplane.controller_manager.target_controller import TargetController
 from controlplane.controller_manager.unclaiming import Unclaiming
-from controlplane.election.attendance import Attendance
+from controlplane.election.peer_presence import PeerPresence
 from controlplane.quarantine import Quarantine
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.kv import Store
-from controlplane.store.space import SpaceWatch
+from controlplane.store.space_watch import SpaceWatch
 
-# An order that ends holds room of its target until that is written. With a busy etcd a write takes a fifth of a second:
-# the number of orders that end at a time bounds how many end in a second.
+# An ending order keeps its room until the end is written. With a busy etcd a write takes a fifth of a second, so that
+# the number of concurrent ends bounds the ends per second.
 _ORDERS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What those need beside the ledgers that look after etcd and the disk."""
+    """Needs of the controllers that look after etcd and the disk, beside the ledgers."""
 
     store: Store
     space: SpaceWatch
@@ -45,24 +46,25 @@ class Upkeep:
 
 async def run(
     ledgers: Ledgers,
-    writer: FencedWriter,
+    fenced: FencedWriter,
     clock: Clock,
     *,
     upkeep: Upkeep | None = None,
     providing: Providing | None = None,
-    attendance: Attendance | None = None,
+    presence: PeerPresence | None = None,
     failpoints: Failpoints = NO_FAILPOINTS,
     quarantine: Quarantine | None = None,
 ) -> None:
-    """Until cancelled, or until one finds this leader deposed.
+    """Until cancelled, or until a controller finds this leader deposed.
 
-    Without upkeep nothing is archived or compacted; who provides nothing does not scale.
+    Without upkeep, no order is archived and no history compacted; without providers, no target is scaled.
     """
     quarantine = quarantine or Quarantine(clock)
-    hosting = HostingController(ledgers, writer, attendance)
+    writer = ControllerWriter(fenced, ledgers.cache)
+    hosting = HostingController(ledgers, writer, presence)
     controllers: list[Controller] = [
-        Orders(ledgers, writer, clock),
-        Targets(ledgers, writer, clock),
+        OrderController(ledgers, writer, clock),
+        TargetController(ledgers, writer, clock),
         Restoring(ledgers, writer, clock),
         Strays(ledgers, writer, clock),
         Unclaiming(ledgers, writer, clock),
@@ -79,7 +81,7 @@ async def run(
         ]
     async with asyncio.TaskGroup() as tasks:
         for controller in controllers:
-            workers = _ORDERS_AT_ONCE if controller.name == Orders.name else WORKERS
+            workers = _ORDERS_AT_ONCE if controller.name == OrderController.name else WORKERS
             runner = Runner(controller, ledgers, clock, quarantine, workers=workers)
             tasks.create_task(runner.run())
             if controller is hosting:

@@ -1,4 +1,4 @@
-"""Deadlines: which waiting tasks of an order cannot make it any more, and when to look again. Pure."""
+"""Deadlines: the waiting tasks of an order that cannot make the deadline any more, and when to look again. Pure."""
 
 from __future__ import annotations
 

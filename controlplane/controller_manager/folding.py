@@ -1,4 +1,4 @@
-"""Folding: the status of an order from where its tasks stand, and its final status with the last ends."""
+"""Folding: the status of an order from the states of its tasks, and the final status with the last ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controlplane.model.progress import phase_of
 
 
 def fold(ledger: OrderLedger, *, epoch: int, now: str, before: OrderStatus | None) -> OrderStatus | None:
-    """The order's status now; None when what is stored says it already."""
+    """The order's status now; None when the stored status says the same."""
     status = status_of(ledger, epoch=epoch, now=now, before=before)
     if before is None and status.phase == "Pending" and not ledger.changed and not ledger.expired:
         return None
@@ -26,7 +26,7 @@ def fold(ledger: OrderLedger, *, epoch: int, now: str, before: OrderStatus | Non
 def _same(before: OrderStatus, status: OrderStatus, ledger: OrderLedger) -> bool:
     if (before.phase, before.counts, before.percent) != (status.phase, status.counts, status.percent):
         return False
-    # Who never changed the order waits for no answer.
+    # A user who never changed the order waits for no answer.
     return before.answered == status.answered or not ledger.changed
 
 
@@ -52,7 +52,7 @@ def status_of(ledger: OrderLedger, *, epoch: int, now: str, before: OrderStatus 
 def finish(
     ledger: OrderLedger, ends: Sequence[Ended], *, epoch: int, now: str, before: OrderStatus | None
 ) -> OrderStatus | None:
-    """The order's final status when these ends are all that it still waits for; None when it is not over with them."""
+    """The final status when the order waits for these ends only; None when the order is not over with them."""
     if not ends or len(ends) != len(ledger.live):
         return None
     counts = ledger.counts()

@@ -1,7 +1,6 @@
-"""Releasing a fulfilment: its end on record, its keys and claims gone, in one transaction.
+"""Releasing a fulfilment: the end on record, keys and claims gone, in a single transaction.
 
-The transaction compares the inventory revision that the release was decided on, so that a report that arrives in
-between is never thrown away unread.
+The transaction compares the revision of the report behind the decision, so that no later report is thrown away unread.
 """
 
 from __future__ import annotations
@@ -12,27 +11,27 @@ from typing import NamedTuple
 import msgspec
 
 from controlplane.cache.ledger import LiveFulfilment, OrderLedger
-from controlplane.controller_manager import judging
+from controlplane.controller_manager import attempt_decisions
 from controlplane.model import slimming
 from controlplane.model.fulfilment import Ended, Fulfilment, ObservedTask, TaskStop
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, delete, mod_is, put
 
-# Of one record: what else travels in its transaction is small.
+# The largest record: all other parts of the transaction are small.
 MOST_BYTES = 512 << 10
 
 
-class Release(NamedTuple):
-    """How the fulfilment ended, and the write that says so and gives back what it held."""
+class ReleasedAttempt(NamedTuple):
+    """The end of the fulfilment, and the write that records the end and releases claims."""
 
     ended: Ended
     item: Item
 
 
-def ended_by_report(live: LiveFulfilment, ledger: OrderLedger | None, *, epoch: int, now: str) -> Release:
-    """The joblet reported the end: each task ends as observed, a stopped one for the reason that the stop gave.
+def ended_by_report(live: LiveFulfilment, ledger: OrderLedger | None, *, epoch: int, now: str) -> ReleasedAttempt:
+    """The joblet reported the end: each task ends as reported, a stopped task with the reason of the stop.
 
-    Without a ledger the order is final or gone, and nothing of it is tried again.
+    Without a ledger the order is final or gone, and no task is tried again.
     """
     assert live.observed is not None
     tasks = tuple(_stopped(task, live.fulfilment, ledger) for task in live.observed.tasks)
@@ -42,7 +41,7 @@ def ended_by_report(live: LiveFulfilment, ledger: OrderLedger | None, *, epoch: 
 def _stopped(task: ObservedTask, wanted: Fulfilment, ledger: OrderLedger | None) -> ObservedTask:
     if task.phase != "Cancelled" or not wanted.why_stop(task.job, task.index):
         return task
-    return msgspec.structs.replace(task, reason=judging.why_stopped(task, wanted, ledger))
+    return msgspec.structs.replace(task, reason=attempt_decisions.why_stopped(task, wanted, ledger))
 
 
 def ended_by_loss(
@@ -53,8 +52,8 @@ def ended_by_loss(
     epoch: int,
     now: str,
     ledger: OrderLedger | None = None,
-) -> Release:
-    """The target is lost: what was reported as ended stays so, the rest ends with the reason.
+) -> ReleasedAttempt:
+    """The target is lost: reported ends stay, all other tasks end with the reason.
 
     Without the order's ledger the default policies decide.
     """
@@ -75,7 +74,7 @@ def _release(
     epoch: int,
     now: str,
     cancelled: bool = False,
-) -> Release:
+) -> ReleasedAttempt:
     fulfilment = live.fulfilment
     target = fulfilment.target
     ended = Ended(
@@ -84,7 +83,7 @@ def _release(
         target=fulfilment.target,
         epoch=epoch,
         cycle=fulfilment.cycle,
-        tasks=tuple(judging.end(task, ledger, target=target, now=now, cancelled=cancelled) for task in tasks),
+        tasks=tuple(attempt_decisions.end(task, ledger, target=target, now=now, cancelled=cancelled) for task in tasks),
         ended=now,
     )
     ended, value = _fitting(ended)
@@ -99,11 +98,11 @@ def _release(
             *(delete(keys.claim(name)) for name in fulfilment.holds),
         ),
     )
-    return Release(ended, item)
+    return ReleasedAttempt(ended, item)
 
 
 def _fitting(ended: Ended) -> tuple[Ended, bytes]:
-    """The record and its value, with texts cut where it would be too large to be written: every attempt ends."""
+    """The record and its value, with texts cut if the value were too large to be written: every attempt ends."""
     value = codec.encode(ended)
     if len(value) > MOST_BYTES:
         ended = msgspec.structs.replace(ended, tasks=slimming.slim(ended.tasks, MOST_BYTES // 2))
@@ -115,14 +114,14 @@ def _fitting(ended: Ended) -> tuple[Ended, bytes]:
 
 
 def stop_some(fulfilment: Fulfilment, stops: Sequence[TaskStop], *, epoch: int, revision: int) -> Item:
-    """Asks the joblet to stop these tasks too; the others of the fulfilment go on."""
+    """Asks the joblet to stop these tasks, too; the other tasks of the fulfilment go on."""
     wanted = msgspec.structs.replace(fulfilment, epoch=epoch, stop=(*fulfilment.stop, *stops))
     place = keys.desired(fulfilment.target, fulfilment.id)
     return Item(compares=(mod_is(place, revision),), then=(put(place, codec.encode(wanted)),))
 
 
 def stop(fulfilment: Fulfilment, reason: str, *, epoch: int, revision: int) -> Item:
-    """Asks the joblet to stop it; the key goes only after the end was reported or the target is lost."""
+    """Asks the joblet to stop; the key goes only after the end was reported or the target is lost."""
     wanted = msgspec.structs.replace(fulfilment, epoch=epoch, want="stop", reason=reason)
     place = keys.desired(fulfilment.target, fulfilment.id)
     return Item(compares=(mod_is(place, revision),), then=(put(place, codec.encode(wanted)),))

@@ -1,8 +1,8 @@
-"""Demand: what waits that a policy serves and that its targets would take, and for how long.
+"""Demand: the waiting work that a policy serves and that its targets would take, and since when it waits.
 
-Follows the ledgers; a change costs what it costs to look at the orders that it touched, at the next time somebody asks.
-How long an order has waited is counted on the leader's own monotonic clock from when it was seen waiting: a new
-leader counts anew, which is late but never early.
+Follows the ledgers; a change costs a look at the touched orders, at the next question. The wait of an order counts on
+the leader's own monotonic clock from when the order was seen waiting: a new leader counts anew, which is late but never
+early.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from datetime import datetime
 
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
-from controlplane.engine.backlog import Backlog
-from controlplane.engine.floor import Floor
 from controlplane.engine.signature import Signature, signature_of
-from controlplane.engine.world import Lookout, facts_of
+from controlplane.engine.target_columns import TargetColumns
+from controlplane.engine.world import facts_of
 from controlplane.model import times
+from controlplane.model.quantity import EPSILON
 from controlplane.model.scalepolicy import ScalePolicy, TargetTemplate, WorkSelector
 from controlplane.model.target import Target
+from controlplane.survey.backlog import Backlog
+from controlplane.survey.world_builder import WorldBuilder
 
-_EPSILON = 1e-9
 
-
-class Taker:
-    """Which work counts for a policy: what it serves, if a target of its largest size would take it."""
+class EligibleWork:
+    """The work that counts for a policy: served by the policy, and taken by a target of its largest size."""
 
     def __init__(self, policy: ScalePolicy) -> None:
         template = policy.template or TargetTemplate()
         self._serves = policy.serves or WorkSelector()
         self._capacity = policy.steps()[-1]
         target = Target(driver=template.driver, region=template.region, labels=template.labels)
-        self._floor = Floor((facts_of(target, None, self._capacity),))
+        self._floor = TargetColumns((facts_of(target, None, self._capacity),))
 
     def takes(self, signature: Signature) -> bool:
-        """Whether such a task would run there. One that cannot be judged is not taken: it must not stop the others."""
+        """Whether such a task would run there. A task that cannot be judged is not taken, and stops no other task."""
         try:
             return self._takes(signature)
         except Exception:  # noqa: BLE001 - supervision: the scheduler meets the same error, and tells of it
@@ -47,7 +47,7 @@ class Taker:
             return False
         if serves.labels.items() - dict(kind.labels).items():
             return False
-        if any(amount > self._capacity.get(name, 0) + _EPSILON for name, amount in signature.needs):
+        if any(amount > self._capacity.get(name, 0) + EPSILON for name, amount in signature.needs):
             return False
         return bool(len(self._floor.static(signature).rows))
 
@@ -55,10 +55,10 @@ class Taker:
 class Demand:
     def __init__(self, ledgers: Ledgers) -> None:
         self._ledgers = ledgers
-        self._lookout = Lookout(ledgers)
+        self._builder = WorldBuilder(ledgers)
         self._backlog = Backlog(ledgers)
         self._touched: set[str] = set(ledgers.orders)
-        # In the order in which they were seen waiting; and those whose time has not come.
+        # Orders in the order in which they were seen waiting; and orders whose time has not come.
         self._since: dict[str, float] = {}
         self._later: set[str] = set()
 
@@ -66,9 +66,9 @@ class Demand:
         self._touched.update(orders)
 
     def look(self, wall: datetime, monotonic: float) -> None:
-        """Catches up with what was touched."""
+        """Catches up with the touched orders."""
         touched, self._touched = self._touched, set()
-        self._backlog.update(touched, wall, self._lookout.book(self._ledgers.cache.snapshot))
+        self._backlog.update(touched, wall, self._builder.book(self._ledgers.cache.snapshot))
         later, self._later = self._later, set()
         moment = times.show(wall)
         for order in sorted(touched | later):
@@ -81,16 +81,16 @@ class Demand:
             if wants:
                 self._later.add(order)
 
-    def waiting(self, taker: Taker) -> int:
-        """How many tasks wait to be placed; of a gang, all of it or nothing."""
+    def waiting(self, taker: EligibleWork) -> int:
+        """The number of tasks that wait to be placed; a gang counts as a whole or not at all."""
         return sum(
             queue.tasks
             for queue in self._backlog.queues()
             if all(taker.takes(part) for part in (queue.parts or (queue.signature,)))
         )
 
-    def waited_seconds(self, taker: Taker, monotonic: float) -> float:
-        """Since when the order that has waited longest has had tasks waiting."""
+    def waited_seconds(self, taker: EligibleWork, monotonic: float) -> float:
+        """The time for which the longest-waiting order has had waiting tasks."""
         for order, since in self._since.items():
             ledger = self._ledgers.orders.get(order)
             for resolved in ledger.resolved.jobs if ledger is not None else ():
@@ -100,12 +100,12 @@ class Demand:
         return 0.0
 
     def next_time(self) -> str | None:
-        """When more waits by time alone."""
+        """When more tasks wait by time alone."""
         return self._backlog.next_time()
 
 
 def _is_ready(ledger: OrderLedger, moment: str) -> bool:
-    """One that cannot be judged waits for nothing: it must not stop the others."""
+    """An order that cannot be judged is not ready, and stops no other order."""
     try:
         return any(ledger.ready(job, moment) > 0 for job in ledger.jobs)
     except Exception:  # noqa: BLE001 - supervision: the scheduler meets the same error, and tells of it

@@ -1,9 +1,9 @@
-"""What a scale policy does next: a pure function of what it sees.
+"""The next actions of a scale policy: a pure function of the policy's view.
 
 More targets are made when the metric is above the threshold, no own target is empty and none is still on its way, a
-step at a time with a cool-down in between; once there are as many as there may be, targets get larger. What had
-nothing on it for the idle time goes again, and what needs less than it has gets smaller, unless the metric is above
-the threshold: then a removal that has not gone too far is taken back. Below the minimum nothing waits for anything.
+step at a time with a cool-down in between; at the maximum number, targets get larger. A target without work for the
+idle time goes, and a target that needs less than its capacity gets smaller, unless the metric is above the threshold:
+then a removal that has not gone too far is taken back. Below the minimum no condition is awaited.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from controlplane.model.quantity import Number, show
+from controlplane.model.quantity import EPSILON, Number, show
 from controlplane.model.scalepolicy import CLUSTER_API, REMOVE, Made, MadePhase, Metric, ScalePolicy
 
 # A target whose joblet was awaited in vain for so long is given up.
 GIVE_UP_SECONDS = 600.0
-_EPSILON = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One made target. `known`: it is configured. `live`: its joblet is there. `busy`: how many fulfilments it has.
+class MadeTargetView:
+    """A made target. `known`: it is configured. `live`: its joblet is there. `busy`: the number of fulfilments.
 
-    `idle_seconds` is since when nothing was on it, `spare_seconds` since when a smaller size would have done,
-    `missing_seconds` since when its joblet has been awaited.
+    `idle_seconds`: time without work, `spare_seconds`: time in which a smaller size would have done, `missing_seconds`:
+    time without the joblet.
     """
 
     made: Made
@@ -47,11 +46,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """`policy` is None when it was deleted; `acted_seconds` since it last scaled."""
+class PolicyView:
+    """`policy` is None when deleted; `acted_seconds` is the time since the policy last scaled."""
 
     policy: ScalePolicy | None
-    places: Sequence[Place]
+    places: Sequence[MadeTargetView]
     waiting: int = 0
     waited_seconds: float = 0.0
     acted_seconds: float = float("inf")
@@ -59,7 +58,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """One more target, of that capacity."""
+    """Another target, of this capacity."""
 
     capacity: Mapping[str, Number]
     why: str
@@ -67,7 +66,7 @@ class Grow:
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """The target takes no new work, and goes when nothing is on it."""
+    """The target takes no new work, and goes once its work is gone."""
 
     target: str
     why: str
@@ -91,9 +90,9 @@ class Resize:
 Action: TypeAlias = Grow | Shrink | Keep | Resize
 
 
-def plan(sight: Sight) -> list[Action]:
-    policy = sight.policy
-    staying = [place for place in sight.places if place.stays]
+def plan(view: PolicyView) -> list[Action]:
+    policy = view.policy
+    staying = [place for place in view.places if place.stays]
     if policy is None:
         return [Shrink(place.made.target, "its policy was deleted") for place in staying]
     useless = [(place.made.target, why) for place in staying if (why := _useless(place))]
@@ -103,17 +102,17 @@ def plan(sight: Sight) -> list[Action]:
     if len(staying) > most:
         return list(_surplus(staying, len(staying) - most, f"there must not be more than {most}"))
     if len(staying) < least:
-        return _more(policy, sight, least - len(staying), f"there must be at least {least}")
-    why = above(sight, policy)
-    if why and any(not place.stays and place.made.phase != MadePhase.REMOVING for place in sight.places):
+        return _more(policy, view, least - len(staying), f"there must be at least {least}")
+    why = above(view, policy)
+    if why and any(not place.stays and place.made.phase != MadePhase.REMOVING for place in view.places):
         room = most - len(staying)
-        return _back(sight, min(policy.step or 1, room), why)
-    if sight.acted_seconds < (policy.cool_down or 0):
+        return _back(view, min(policy.step or 1, room), why)
+    if view.acted_seconds < (policy.cool_down or 0):
         return []
-    return _up(policy, sight, staying, why) if why else _down(policy, staying)
+    return _up(policy, view, staying, why) if why else _down(policy, staying)
 
 
-def _useless(place: Place) -> str:
+def _useless(place: MadeTargetView) -> str:
     if place.made.phase == MadePhase.UP and not place.known:
         return "somebody deleted the target"
     if not place.live and place.missing_seconds >= GIVE_UP_SECONDS:
@@ -121,19 +120,19 @@ def _useless(place: Place) -> str:
     return ""
 
 
-def _up(policy: ScalePolicy, sight: Sight, staying: Sequence[Place], why: str) -> list[Action]:
+def _up(policy: ScalePolicy, view: PolicyView, staying: Sequence[MadeTargetView], why: str) -> list[Action]:
     if any(place.made.phase != MadePhase.UP or (place.up and not place.busy) for place in staying):
-        # What is on its way may be enough; where a target stays empty, more of them would not help.
+        # Targets on their way may be enough; while a target stays empty, more targets would not help.
         return []
     room = (policy.max or 0) - len(staying)
     if room > 0:
-        return _more(policy, sight, min(policy.step or 1, room), why)
+        return _more(policy, view, min(policy.step or 1, room), why)
     larger = ((place, _larger(policy, place.made.capacity)) for place in _by_number(staying))
-    found = [Resize(place.made.target, size, why) for place, size in larger if size is not None]
-    return [*found[: policy.step or 1]]
+    resizes = [Resize(place.made.target, size, why) for place, size in larger if size is not None]
+    return [*resizes[: policy.step or 1]]
 
 
-def _down(policy: ScalePolicy, staying: Sequence[Place]) -> list[Action]:
+def _down(policy: ScalePolicy, staying: Sequence[MadeTargetView]) -> list[Action]:
     idle = float(policy.idle or 0)
     spare = len(staying) - (policy.min or 0)
     empty = [place for place in reversed(_by_number(staying)) if place.up and not place.busy]
@@ -145,51 +144,51 @@ def _down(policy: ScalePolicy, staying: Sequence[Place]) -> list[Action]:
     if gone and spare > 0:
         return [*gone[: min(policy.step or 1, spare)]]
     smaller = ((place, smaller_size(policy, place)) for place in _by_number(staying) if place.up)
-    found = [
+    resizes = [
         Resize(place.made.target, size, f"it needed no more for {idle:g} s")
         for place, size in smaller
         if size is not None and place.spare_seconds >= idle
     ]
-    return [*found[: policy.step or 1]]
+    return [*resizes[: policy.step or 1]]
 
 
-def _more(policy: ScalePolicy, sight: Sight, count: int, why: str) -> list[Action]:
+def _more(policy: ScalePolicy, view: PolicyView, count: int, why: str) -> list[Action]:
     """Takes back removals first, which is quicker than making a target."""
-    back = _back(sight, count, why)
+    back = _back(view, count, why)
     return [*back, *(Grow(policy.steps()[0], why) for _ in range(count - len(back)))]
 
 
-def _back(sight: Sight, count: int, why: str) -> list[Action]:
-    leaving = [place for place in sight.places if not place.stays and place.made.phase != MadePhase.REMOVING]
+def _back(view: PolicyView, count: int, why: str) -> list[Action]:
+    leaving = [place for place in view.places if not place.stays and place.made.phase != MadePhase.REMOVING]
     return [Keep(place.made.target, why) for place in _by_number(leaving)[:count]]
 
 
-def _surplus(staying: Sequence[Place], count: int, why: str) -> Iterator[Action]:
-    """The emptiest of them, the newest of equals."""
+def _surplus(staying: Sequence[MadeTargetView], count: int, why: str) -> Iterator[Action]:
+    """The emptiest targets, the newest of equals."""
     newest_first = _by_number(staying)[::-1]
     ranked = sorted(newest_first, key=lambda place: place.busy)
     return (Shrink(place.made.target, why) for place in ranked[:count])
 
 
-def above(sight: Sight, policy: ScalePolicy) -> str:
+def above(view: PolicyView, policy: ScalePolicy) -> str:
     """Why the metric is above the threshold; empty when it is not."""
     threshold = float(policy.threshold or 0)
     if policy.metric == Metric.QUEUE:
-        return f"{sight.waiting} tasks wait, above {threshold:g}" if sight.waiting > threshold else ""
+        return f"{view.waiting} tasks wait, above {threshold:g}" if view.waiting > threshold else ""
     if policy.metric == Metric.WAIT:
-        waits = sight.waiting > 0 and sight.waited_seconds > threshold
-        return f"the longest wait is {sight.waited_seconds:.1f} s, above {threshold:g}" if waits else ""
-    up = [place for place in sight.places if place.up]
+        waits = view.waiting > 0 and view.waited_seconds > threshold
+        return f"the longest wait is {view.waited_seconds:.1f} s, above {threshold:g}" if waits else ""
+    up = [place for place in view.places if place.up]
     if not up:
-        # Of nothing there is no part that is in use: whether anything waits is all there is to go by.
-        nothing = not any(place.stays for place in sight.places)
-        return "there is no target, and tasks wait" if nothing and sight.waiting else ""
+        # No target is up, so that utilisation is undefined: grow if work waits.
+        nothing = not any(place.stays for place in view.places)
+        return "there is no target, and tasks wait" if nothing and view.waiting else ""
     used = utilisation(up)
     return f"{used:.0f} % are in use, above {threshold:g}" if used > threshold else ""
 
 
-def utilisation(places: Sequence[Place]) -> float:
-    """Of the fullest quantity the part that is in use, in percent."""
+def utilisation(places: Sequence[MadeTargetView]) -> float:
+    """The used part of the fullest quantity, in percent."""
     fullest = 0.0
     for name in {name for place in places for name in place.made.capacity}:
         capacity = sum(place.made.capacity.get(name, 0) for place in places)
@@ -198,18 +197,18 @@ def utilisation(places: Sequence[Place]) -> float:
     return fullest
 
 
-def _others_do(policy: ScalePolicy, staying: Sequence[Place], leaving: Place) -> bool:
-    """Whether those that are left would be below the threshold, so that what goes does not come back at once."""
+def _others_do(policy: ScalePolicy, staying: Sequence[MadeTargetView], leaving: MadeTargetView) -> bool:
+    """Whether the remaining targets would be below the threshold, so that no removed target comes back at once."""
     if policy.metric != Metric.UTILISATION:
         return True
     rest = [place for place in staying if place.up and place is not leaving]
     return utilisation(rest) <= float(policy.threshold or 0)
 
 
-def smaller_size(policy: ScalePolicy, place: Place) -> Mapping[str, Number] | None:
-    """The next smaller size, if what is on the target fits into it.
+def smaller_size(policy: ScalePolicy, place: MadeTargetView) -> Mapping[str, Number] | None:
+    """The next smaller size, if the work on the target fits.
 
-    Of a cluster with machines nobody can say which one goes: it gets smaller only while nothing is on it.
+    A cluster of machines gets smaller only while empty: the machine that goes cannot be chosen.
     """
     sizes = policy.steps()
     if policy.provider == CLUSTER_API and place.busy:
@@ -227,29 +226,29 @@ def _larger(policy: ScalePolicy, capacity: Mapping[str, Number]) -> Mapping[str,
 
 
 def _within(small: Mapping[str, Number], large: Mapping[str, Number]) -> bool:
-    return all(amount <= large.get(name, 0) + _EPSILON for name, amount in small.items())
+    return all(amount <= large.get(name, 0) + EPSILON for name, amount in small.items())
 
 
-def _by_number(places: Sequence[Place]) -> list[Place]:
+def _by_number(places: Sequence[MadeTargetView]) -> list[MadeTargetView]:
     return sorted(places, key=lambda place: (len(place.made.target), place.made.target))
 
 
-def next_seconds(sight: Sight) -> float | None:
-    """When time alone may change the plan; None when nothing but a change can."""
-    policy = sight.policy
+def next_seconds(view: PolicyView) -> float | None:
+    """When time alone may change the plan; None when only a change can."""
+    policy = view.policy
     if policy is None:
         return None
-    moments = [float(policy.cool_down or 0) - sight.acted_seconds]
+    moments = [float(policy.cool_down or 0) - view.acted_seconds]
     idle = float(policy.idle or 0)
-    for place in sight.places:
+    for place in view.places:
         if place.stays and not place.live:
             moments.append(GIVE_UP_SECONDS - place.missing_seconds)
         if place.up and not place.busy:
             moments.append(idle - place.idle_seconds)
         if place.up and smaller_size(policy, place) is not None:
             moments.append(idle - place.spare_seconds)
-    if policy.metric == Metric.WAIT and sight.waiting:
-        moments.append(float(policy.threshold or 0) - sight.waited_seconds + 0.001)
+    if policy.metric == Metric.WAIT and view.waiting:
+        moments.append(float(policy.threshold or 0) - view.waited_seconds + 0.001)
     return min((moment for moment in moments if moment > 0), default=None)
 
 

@@ -1,7 +1,7 @@
-"""From what a policy does to what is written: intents for its targets and the policy's own record, in one item.
+"""From actions of a policy to writes: intents for targets and the policy's own record, in a single item.
 
-Every record that is changed is compared, and a new target's name must be free, so that of two leaders that decided the
-same only one makes it true.
+Every changed record is compared, and the name of a new target must be free, so that of two leaders with the same
+decision only one succeeds.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ KEPT_STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
-    """What is on record of a policy and its targets, each with its revision."""
+class ScalingRecords:
+    """The records of a policy and its targets, each with its revision."""
 
     policy: ScalePolicy | None
     scaling: Scaling | None
@@ -41,7 +41,7 @@ class Records:
 
 def item_of(
     key: str,
-    records: Records,
+    records: ScalingRecords,
     actions: Sequence[Action],
     *,
     epoch: int,
@@ -49,7 +49,7 @@ def item_of(
     make_identity: Callable[[], str],
     taken: Callable[[str], bool],
 ) -> Item:
-    """`taken` says whether a target of that name exists, whoever made it."""
+    """`taken` says whether a target of this name exists, whoever made it."""
     before = records.scaling or Scaling(policy=key, epoch=epoch)
     names = _Names(key, before.serial, records.made, taken)
     count = sum(made.want != REMOVE for made, _ in records.made.values())
@@ -116,7 +116,7 @@ def changed(
 
 
 def loses_machines(old: Made, made: Made) -> bool:
-    """Whether machines go, with whatever is on them."""
+    """Whether machines go, with all work on them."""
     less = any(amount < old.capacity.get(name, 0) for name, amount in made.capacity.items())
     return made.provider == CLUSTER_API and less
 
@@ -128,7 +128,7 @@ def _step(action: Action, target: str, count: int, now: str) -> ScalingStep:
 
 
 class _Names:
-    """Names for new targets: the policy's name and a number that none of its targets ever had."""
+    """Names for new targets: the policy's name and a number that no target of the policy ever had."""
 
     def __init__(self, policy: str, serial: int, made: Mapping[str, object], taken: Callable[[str], bool]) -> None:
         self._front = f"{policy}-"

@@ -1,6 +1,6 @@
-"""Which fulfilments of an order have to stop, and why: it was cancelled, it failed, it is late, a task is to leave.
+"""The fulfilments of an order that have to stop, and why: cancelled, failed, late, or a task has to leave.
 
-Of several tasks in one fulfilment only those stop that are to leave; the others go on.
+Of several tasks in a fulfilment only the leaving tasks stop; the others go on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def why_all(ledger: OrderLedger, *, late: bool) -> str | None:
 
 
 def singles(order: Order, live: LiveFulfilment) -> Iterator[TaskStop]:
-    """Tasks that their user wants to leave, and that neither were asked to yet nor have ended by themselves."""
+    """Tasks that the user wants to leave, without those that were asked already or ended by themselves."""
     seen = live.observed.tasks if live.observed is not None else ()
     past = {(task.job, task.index) for task in seen if task.phase in ENDS}
     past.update((task.job, task.index) for task in live.fulfilment.stop)

@@ -1,6 +1,7 @@
-"""Who leads: the lease kept by a thread of its own, the candidate key, the term and its fence, the pulse.
+"""The election: the lease kept by a thread of its own, the candidate key, the term and its fence, the pulse.
 
-Leadership is a key in etcd and its create revision; everything here only decides when to try for it, when to stop
-believing in it, and when to help etcd notice that a leader is gone. A wrong decision costs a change of leader, never a
-wrong write: that is the fence's work. Nothing here knows what a leader does with its term.
+Leadership is a key in etcd and its create revision. This package only decides when a replica tries for leadership, when
+a leader stops believing in its term, and when a standby helps etcd to notice a dead leader. A wrong decision costs a
+change of leader, never a wrong write: the fence prevents wrong writes. The work of a leader in its term is passed in
+by the caller and unknown here.
 """

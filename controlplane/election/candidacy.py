@@ -1,8 +1,9 @@
 """The candidate key: entering the queue, and ending the term of a leader that is gone.
 
-The key is etcd's own election recipe, `election/<lease-hex>` on the candidate's lease. A term is ended by deleting the
-leader's key and noting that in the own key, in one transaction that compares both, so that a candidate with an old
-view ends nothing and every replica sees who ended what; the leader's lease is revoked behind it.
+The key follows etcd's own election recipe: `election/<lease-hex>` on the candidate's lease. A candidate ends a term by
+deleting the leader's key and noting the end in its own key. The transaction compares both keys, so a candidate with
+an old view ends no term, and every replica sees which candidate ended which term. The leader's lease is revoked
+afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _REVOKE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A place in the queue; `epoch` is the create revision of its key."""
+    """A place in the queue; `epoch` is the create revision of the candidate key."""
 
     key: str
     lease: int
@@ -34,7 +35,11 @@ class Seat:
 
 
 async def enter(store: Store, candidate: Candidate, lease: int, clock: Clock, *, patience_seconds: float) -> Seat:
-    """Repeats until etcd answers: the key is this lease's alone, so whoever made it, it is this candidate's."""
+    """Creates the candidate key; repeats until etcd answers.
+
+    The key is named after the lease, so a key from an earlier try is this candidate's key too. Deposed when the lease
+    is gone.
+    """
     key = keys.candidate(lease)
     item = Item((absent(key),), (put(key, codec.encode(candidate), lease=lease),), (get(key),))
     while True:
@@ -44,18 +49,18 @@ async def enter(store: Store, candidate: Candidate, lease: int, clock: Clock, *,
             await clock.sleep(_RETRY_SECONDS)
             continue
         except errors.NotFound:
-            raise errors.Deposed("the lease was gone before the candidate key was there") from None
+            raise errors.Deposed("the lease ended before the candidate key was created") from None
         if outcome.succeeded:
             return Seat(key, lease, outcome.revision)
-        found = outcome.found[0]
-        if found is not None:
-            return Seat(key, lease, found.create_revision)
+        existing = outcome.found[0]
+        if existing is not None:
+            return Seat(key, lease, existing.create_revision)
 
 
 async def end_term(
     store: Store, own: CandidateEntry, leader: CandidateEntry, end: TermEnd, *, patience_seconds: float
 ) -> bool:
-    """False when etcd refused: the leader's key or the own one is not what the view shows."""
+    """Deletes the leader's key; False when etcd refused because the leader's or the own key changed after the view."""
     note = msgspec.structs.replace(own.candidate, ended=end)
     item = Item(
         (mod_is(leader.key, leader.mod_revision), mod_is(own.key, own.mod_revision)),
@@ -64,7 +69,7 @@ async def end_term(
     try:
         outcome = await store.commit(item, timeout=patience_seconds)
     except (errors.Unavailable, errors.OutcomeUnknown):
-        # Also when etcd has no room for the note: revoking the lease needs none.
+        # etcd may have no space for the note. Revoking the lease needs no space, so the caller goes on with that.
         return True
     except errors.NotFound:
         return False
@@ -74,7 +79,7 @@ async def end_term(
 async def remove(
     store: Store, own: CandidateEntry, leader: CandidateEntry, dead: CandidateEntry, *, patience_seconds: float
 ) -> bool:
-    """Takes a dead standby out of the queue; False when etcd refused, as it does once that standby leads."""
+    """Takes a dead standby out of the queue; False when etcd refused, for example because the standby leads by now."""
     compares = tuple(mod_is(entry.key, entry.mod_revision) for entry in (own, leader, dead))
     try:
         outcome = await store.commit(Item(compares, (delete(dead.key),)), timeout=patience_seconds)
@@ -84,7 +89,7 @@ async def remove(
 
 
 async def revoke(store: Store, lease: int) -> bool:
-    """Whether the lease is gone. Tries for a bounded time; a lease that cannot be revoked ends by itself."""
+    """Whether the lease is gone. Tries for a bounded time; without an answer of etcd the lease ends by its TTL."""
     try:
         async with asyncio.timeout(_REVOKE_SECONDS):
             await store.revoke(lease)

@@ -1,9 +1,9 @@
-"""The election of one replica: campaign, lead, step down, campaign again, for ever.
+"""The election of a replica: campaign, lead, step down, campaign again, for ever.
 
-A candidacy is one lease, one thread that keeps it and one key. A term is one task that runs what the caller leads
-with; it is cancelled when the term is over and has ended before the next candidacy begins, so that this process never
-works for two terms. Stepping down says good-bye and revokes the lease first: the fence makes that safe, and the next
-leader does not wait for this one's tasks.
+A candidacy is a lease, a thread that keeps the lease, and a key. A term is a task that runs the caller's work. The task
+is cancelled when the term is over and has ended before the next candidacy begins, so a process never works for two
+terms. Stepping down says good-bye and revokes the lease before the work has ended: the fence makes early revocation
+safe, and the next leader does not wait for the tasks of the last.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.election import candidacy, terms
-from controlplane.election.clocks import Clocks
-from controlplane.election.guard import key_gone, watch_over
+from controlplane.election.clock_skew import ClockSkew
+from controlplane.election.election_settings import ElectionSettings
+from controlplane.election.held_leadership import Leadership
 from controlplane.election.keeper import LeaseKeeper
-from controlplane.election.leadership import Leadership
 from controlplane.election.pulse import PulseServer
-from controlplane.election.pursuit import Pursuit
-from controlplane.election.race import cancel, unless
-from controlplane.election.settings import ElectionSettings
-from controlplane.election.standing import acting_leader
-from controlplane.election.trust import Trust
+from controlplane.election.pulse_trust import PulseTrust
+from controlplane.election.queue_position import acting_leader
+from controlplane.election.race import cancel, or_deposed
+from controlplane.election.standby import Standby
+from controlplane.election.term_guard import key_gone, watch_over
 from controlplane.election.view import CandidateEntry, View
 from controlplane.model.errors import Deposed, Refused
 from controlplane.model.leadership import Candidate, Term, TermEnd
 from controlplane.store.kv import Store
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 Lead = Callable[[Leadership], Awaitable[None]]
 
 _STOP_SECONDS = 2.0
-# Between terms whose work ended by itself: it would most likely do so again, and others may fare better.
+# The pause after a term whose work ended by itself: the work would most likely end again, while another replica may
+# lead with more success.
 _AGAIN_SECONDS = 0.5
 _GOODBYE_SECONDS = 0.05
-# Ends of a term at which its key is still there.
+# Ends of a term at which the leader's key still exists.
 _WILLING = frozenset({"stepped-down", "cancelled", "finished"})
 
 
@@ -52,31 +53,31 @@ class Election:
         self._settings = settings
         self._candidate = candidate
         self._clock = clock
-        self._trust = Trust(settings.pulse_off_seconds)
+        self._trust = PulseTrust(settings.pulse_off_seconds)
         self._ticks = 0
         self._held: set[int] = set()
         self._left_over: set[int] = set()
         self._revoking: set[asyncio.Task[bool]] = set()
         self._leadership: Leadership | None = None
         self._pulse: PulseServer | None = None
-        self._clocks = Clocks(view, candidate, clock)
+        self._clock_skew = ClockSkew(view, candidate, clock)
 
     def clocks_off(self) -> Mapping[str, float]:
-        """Replicas whose wall clock is off, and by how many seconds, as this one reads them."""
-        return self._clocks.off
+        """Replicas whose wall clock is off, with the difference in seconds, as read by this replica."""
+        return self._clock_skew.off
 
     def leader(self) -> Term | None:
-        """The term under way as this replica's view shows it; None while nobody leads."""
+        """The term under way according to the replica's view; None while no replica leads."""
         last = self._view.last_term()
         return last if acting_leader(self._view.candidates(), last) is not None else None
 
     @property
     def leadership(self) -> Leadership | None:
-        """This replica's own term."""
+        """The own term; None while this replica does not lead."""
         return self._leadership
 
     def followers(self) -> int:
-        """How many replicas hold this one's pulse; without any, only its lease can end its term."""
+        """How many replicas follow the own pulse; without followers only the lease can end the own term."""
         return self._pulse.followers() if self._pulse is not None else 0
 
     async def step_down(self) -> int:
@@ -88,12 +89,12 @@ class Election:
         return leadership.epoch
 
     async def run(self, lead: Lead) -> None:
-        """Never returns. Cancelled, it steps down and leaves nothing behind, in bounded time."""
+        """Campaigns and leads for ever. Cancelled, the election steps down and cleans up, in bounded time."""
         self._pulse = pulse = PulseServer(self._settings, self._candidate.incarnation, self._clock)
         self._candidate = msgspec.structs.replace(self._candidate, pulse=pulse.address)
         pulse.start()
-        work = (self._tick(), self._watch_trust(), self._clocks.run())
-        helpers = [asyncio.create_task(one) for one in work]
+        work = (self._tick(), self._watch_trust(), self._clock_skew.run())
+        helpers = [asyncio.create_task(coroutine) for coroutine in work]
         try:
             while True:
                 for helper in helpers:
@@ -106,7 +107,7 @@ class Election:
             pulse.stop(timeout=_STOP_SECONDS)
 
     async def _tick(self) -> None:
-        """The sign of life that the lease depends on."""
+        """Counts ticks of the event loop: the sign of life on which the lease depends."""
         while True:
             await self._clock.sleep(self._settings.tick_seconds)
             self._ticks += 1
@@ -119,18 +120,18 @@ class Election:
                 self._pulse.expect(entry.candidate.incarnation for entry in candidates)
             if self._trust.observe(candidates, self._view.last_term(), now):
                 log.warning(
-                    "a pulse ended a term wrongly: no pulse does so for a while",
+                    "a pulse ended the term of a living leader: pulses end no terms for a while",
                     seconds=self._settings.pulse_off_seconds,
                 )
             await self._view.changed(self._view.revision())
 
     def _say_goodbye(self) -> int:
-        """Returns how many heard it; from any thread."""
+        """Returns how many followers received the good-bye; may be called from any thread."""
         leadership, pulse = self._leadership, self._pulse
         return pulse.leave(leadership.epoch) if leadership is not None and pulse is not None else 0
 
     async def _stand(self, lead: Lead) -> None:
-        """One candidacy, from its lease to the end of its term."""
+        """Runs a candidacy, from the grant of its lease to the end of its term."""
         keeper = LeaseKeeper(
             self._store.channels.options,
             self._settings,
@@ -141,10 +142,10 @@ class Election:
         keeper.start()
         lease = 0
         try:
-            lease = await unless(keeper.lost, _result(keeper.granted))
+            lease = await or_deposed(keeper.lost, _result(keeper.granted))
             self._held.add(lease)
             await self._clear_left_over()
-            own, ended = await unless(keeper.lost, self._win(lease))
+            own, ended = await or_deposed(keeper.lost, self._win(lease))
             await self._reign(own, ended, keeper, lead)
         except Deposed as deposed:
             log.info("candidacy over", reason=str(deposed))
@@ -154,7 +155,7 @@ class Election:
             await keeper.stopped(_STOP_SECONDS)
 
     async def _give_back(self, lease: int) -> None:
-        """Revokes the own lease, once; one that etcd did not answer for is tried again with the next candidacy."""
+        """Revokes the own lease, once; without an answer of etcd the next candidacy tries to revoke the lease again."""
         if lease not in self._held:
             return
         self._held.remove(lease)
@@ -162,7 +163,7 @@ class Election:
             self._left_over.add(lease)
 
     async def _clear_left_over(self) -> None:
-        """Keys of earlier candidacies stand before the new one until their leases end."""
+        """Revokes leases of earlier candidacies, whose keys would queue before the new key until their leases end."""
         for lease in tuple(self._left_over):
             if not await candidacy.revoke(self._store, lease):
                 return
@@ -175,15 +176,15 @@ class Election:
             async with asyncio.timeout(self._settings.ttl_seconds):
                 await self._view.reached(seat.epoch)
         except TimeoutError:
-            # A place in the queue that its holder cannot see would hold up everybody behind it.
+            # A candidate that cannot see its own place in the queue would hold up all candidates behind it.
             raise Deposed("the view does not show the own candidate key") from None
-        pursuit = Pursuit(
+        standby = Standby(
             self._store, self._view, self._settings, self._clock, trust=self._trust, revoking=self._revoking
         )
         try:
-            return await pursuit.turn(seat, self._candidate.incarnation)
+            return await standby.turn(seat, self._candidate.incarnation)
         finally:
-            await pursuit.close()
+            await standby.close()
 
     async def _reign(self, own: CandidateEntry, ended: TermEnd, keeper: LeaseKeeper, lead: Lead) -> None:
         leadership = Leadership(
@@ -204,7 +205,7 @@ class Election:
             await asyncio.wait({work, guard}, return_when=asyncio.FIRST_COMPLETED)
             if guard.done():
                 guard.result()
-            # The next candidacy must wait for this term's work; an election that is told to end must not for ever.
+            # The next candidacy must wait for the term's work, however long; a cancelled election waits a bounded time.
             stop_seconds = None
         finally:
             leadership.demote("finished" if work.done() else "cancelled")
@@ -219,7 +220,8 @@ class Election:
     ) -> None:
         work.cancel()
         if self._say_goodbye() and leadership.why in _WILLING:
-            # Whoever heard it ends the term at once and notes how; the lease is the way for when nobody did.
+            # A standby that received the good-bye ends the term at once and notes the end. Revoking the lease ends the
+            # term when no standby did.
             gone = asyncio.create_task(key_gone(leadership, self._view))
             await asyncio.wait({gone}, timeout=_GOODBYE_SECONDS)
             await cancel(gone)
@@ -230,7 +232,7 @@ class Election:
         _report(leadership, work)
 
     async def _term(self, leadership: Leadership, ended: TermEnd, lead: Lead) -> None:
-        """The record first; the caller's work begins when the own view shows it."""
+        """Writes the record of the term first; the caller's work begins when the own view shows the record."""
         revision = await terms.record(leadership, ended, self._clock)
         await leadership.seen(revision)
         log.info("leading", epoch=leadership.epoch, before=ended.how)

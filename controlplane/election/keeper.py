@@ -1,9 +1,10 @@
-"""The lease of one candidacy, kept by a thread of its own.
+"""The lease of a candidacy, kept by a thread of its own.
 
-A busy event loop must not lose the lease, a dead one must not keep it: the thread renews only while the loop ticks,
-and revokes the lease when the loop missed enough of the thread's own ticks. Counting ticks instead of time means that
-a process that was stopped as a whole blames nobody. The deadline counts from when the acknowledged renewal was sent,
-so it is never later than etcd's own. The thread never holds up the end of the process.
+A busy event loop must not lose the lease, and a dead loop must not keep the lease: the thread renews only while the
+loop ticks, and revokes the lease when the loop was silent for too many of the thread's own ticks. Ticks are counted
+instead of time, so that a stop of the whole process does not count as silence of the loop. The deadline counts from
+the sending of the acknowledged renewal and is never later than etcd's own. The thread never holds up the end of the
+process.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from collections.abc import Callable
 import structlog
 
 from controlplane.aio.clock import Clock
-from controlplane.election.settings import ElectionSettings
+from controlplane.election.election_settings import ElectionSettings
 from controlplane.model import errors
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.lease import BlockingLease
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 _RETRY_SECONDS = 0.1
 
 
 class LeaseKeeper:
-    """Made and read on the event loop. `lost` ends with the reason, once; after that nothing is renewed any more."""
+    """Made and read on the event loop. `lost` ends with the reason, once; the lease is not renewed afterwards."""
 
     def __init__(
         self,
@@ -54,15 +55,15 @@ class LeaseKeeper:
         self._thread.start()
 
     def deadline(self) -> float:
-        """Monotonic time until which the lease certainly lives; in the past when it is lost."""
+        """Monotonic time until which the lease certainly lives; in the past when the lease is lost."""
         return self._deadline
 
     def stop(self) -> None:
-        """No renewal is sent from now on. The lease itself is left to whoever stops the keeper."""
+        """Stops the renewals. Revoking the lease is left to the caller."""
         self._stop.set()
 
     async def stopped(self, timeout: float) -> bool:
-        """Whether the thread ended in time; a call that hangs in it is left alone."""
+        """Whether the thread ended in time; a call to etcd that hangs in the thread is not interrupted."""
         try:
             async with asyncio.timeout(timeout):
                 await self._ended.wait()
@@ -97,7 +98,7 @@ class LeaseKeeper:
         return 0
 
     def _keep(self, calls: BlockingLease, lease: int) -> str:
-        """Renews until the lease is lost or the keeper is stopped; says why it ended."""
+        """Renews until the lease is lost or the keeper is stopped; returns the reason."""
         seen, silent = self._loop_ticks(), 0
         silence = self._settings.ticks(self._settings.loop_silence_seconds)
         following = self._deadline - self._settings.ttl_seconds + self._settings.renew_seconds
@@ -117,7 +118,7 @@ class LeaseKeeper:
         return "stopped"
 
     def _renew(self, calls: BlockingLease, lease: int) -> bool | None:
-        """None: no answer, try again."""
+        """Whether the lease lives; None without an answer, when the caller tries again."""
         sent = self._clock.monotonic()
         try:
             alive = calls.renew(lease, min(self._settings.patience_seconds, max(self._deadline - sent, 0.01)))
@@ -146,9 +147,9 @@ class LeaseKeeper:
 
         self._call(settle)
 
-    def _call(self, what: Callable[[], None]) -> None:
+    def _call(self, callback: Callable[[], None]) -> None:
         try:
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
-            # The loop is closed: the process ends and nobody is left to be told.
+            # The loop is closed: the process ends, and no waiter is left.
             self._stop.set()

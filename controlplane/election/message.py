@@ -1,7 +1,7 @@
-"""What goes over a pulse connection: one JSON object a line, short, and nothing else.
+"""Messages of a pulse connection: a short JSON object per line.
 
-A standby says Hello once; a leader answers with Pulse, and repeats it as its beat. A Pulse always says everything,
-so that no message depends on one before it.
+A standby sends Hello once; a leader answers with Pulse, and repeats the Pulse with every beat. A Pulse always holds the
+whole state of its sender, so that no message depends on an earlier message.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ LONGEST = 512
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The incarnation of the replica that wants to follow."""
+    """`hello` is the incarnation of the replica that wants to follow."""
 
     hello: str
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True):
-    """`epoch` is the one that this incarnation leads, 0 for none; `ended` the last one that it gave up.
+    """`epoch` is the epoch that `incarnation` leads, 0 for none; `ended` is the last epoch that `incarnation` gave up.
 
-    `wall` is what its wall clock shows, in seconds since 1970; 0 from a version that does not tell.
+    `wall` is the wall clock of the sender in seconds since 1970; 0 from a version without the field.
     """
 
     incarnation: str
@@ -38,7 +38,7 @@ def write(message: Hello | Pulse) -> bytes:
 
 
 def read_hello(line: bytes) -> Hello | None:
-    """None for anything that is no Hello."""
+    """The decoded Hello; None for any other line."""
     try:
         return _hello.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,11 +1,13 @@
-"""The pulse of one process: a TCP server in a thread of its own, from the start of the process to its end.
+"""The pulse of a process: a TCP server in a thread of its own, from the start of the process to its end.
 
-It answers whoever says Hello, and says every beat that this incarnation lives, which epoch it leads and which it gave
-up. The kernel closes the connections of a killed process: that is the signal it exists for. Junk closes the connection
-that it came on and nothing else; a reader that is too slow is closed too. The event loop may be blocked meanwhile.
+The server answers every Hello, and sends with every beat the incarnation, the epoch that the replica leads and the
+epoch that the replica gave up last. The kernel closes the connections of a killed process: the pulse exists for the
+sake of that signal. Junk closes only its own connection; the connection of a slow reader is closed too. A blocked event
+loop does not stop the pulse.
 
-Replicas that stand for election have places of their own. All others share a few: a newcomer takes the place of the one
-that has been there for longest, of the source that has most, since a replica may be unknown for a moment only.
+Candidates have reserved connections. All other peers (strangers) share a bounded number: a newcomer replaces the oldest
+connection of the source address with most strangers, since a replica may be a stranger only until its candidate key is
+seen.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from collections.abc import Iterable
 
 from controlplane.aio.clock import Clock
 from controlplane.election import message
-from controlplane.election.settings import ElectionSettings
+from controlplane.election.election_settings import ElectionSettings
 
 _MOST_STRANGERS = 64
-# A replica listens, attends to others and compares clocks; some of it twice while it starts anew.
+# A replica connects as standby, for peer presence and for clock skew, some of them twice while it starts anew.
 _MOST_OF_A_CANDIDATE = 8
 _HELLO_SECONDS = 1.0
 _NAMELESS = "?"
@@ -32,7 +34,7 @@ class _Follower:
         self.connection = connection
         self.source = source
         self.since = since
-        # The incarnation of its hello.
+        # The incarnation in the follower's hello.
         self.name = ""
         self.buffer = b""
 
@@ -42,7 +44,7 @@ class _Follower:
 
 
 class PulseServer:
-    """Binds when made. `lead` and `leave` may be called from any thread; what they say is sent before they return."""
+    """Binds when made. `lead` and `leave` may be called from any thread, and send their pulse before they return."""
 
     def __init__(self, settings: ElectionSettings, incarnation: str, clock: Clock) -> None:
         self._settings = settings
@@ -65,7 +67,7 @@ class PulseServer:
 
     @property
     def address(self) -> str:
-        """Where others reach this pulse, as a candidate shows it."""
+        """The address at which other replicas reach the pulse, as written into the candidate key."""
         host, port = self._listener.getsockname()[:2]
         return self._settings.pulse_advertise or f"{host}:{port}"
 
@@ -73,7 +75,7 @@ class PulseServer:
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Closes everything; waits for the thread at most that long."""
+        """Closes all connections; waits for the thread at most `timeout` seconds."""
         if self._stopping:
             return
         self._stopping = True
@@ -85,7 +87,7 @@ class PulseServer:
             return self._known()
 
     def expect(self, incarnations: Iterable[str]) -> None:
-        """These stand for election: nobody else can take their places."""
+        """Names the incarnations of the candidates, whose connections strangers cannot displace."""
         with self._lock:
             self._candidates = frozenset(incarnations)
 
@@ -95,16 +97,16 @@ class PulseServer:
             self._beat()
 
     def leave(self, epoch: int) -> int:
-        """Good-bye: this epoch is over. Returns how many were told; nobody is connected afterwards."""
+        """Says good-bye for the epoch and closes all connections. Returns how many followers were told."""
         with self._lock:
-            told = self._known()
+            followers = self._known()
             self._epoch = 0
             self._ended = max(self._ended, epoch)
             self._beat()
             for follower in list(self._followers.values()):
-                # The thread may sit in select on this socket: it is told by the socket and forgets it there.
+                # The thread may sit in select on the socket: the shutdown wakes the thread, which drops the socket.
                 self._shut(follower)
-            return told
+            return followers
 
     def _known(self) -> int:
         return sum(follower.known for follower in self._followers.values())
@@ -138,7 +140,7 @@ class PulseServer:
         try:
             connection, address = self._listener.accept()
         except OSError:
-            # Without a free descriptor select would return at once for ever: the next beat listens again.
+            # Without a free descriptor, select would return at once for ever: listening resumes with the next beat.
             self._selector.unregister(self._listener)
             return
         connection.setblocking(False)
@@ -152,7 +154,7 @@ class PulseServer:
         if len(strangers) < _MOST_STRANGERS:
             return
         sources = Counter(follower.source for follower in strangers)
-        # The first of those with most: they are in the order in which they came.
+        # `strangers` is in the order of arrival, so `max` gives the oldest connection of the busiest source.
         self._drop(max(strangers, key=lambda follower: sources[follower.source]))
 
     def _is_crowded(self, name: str) -> bool:
@@ -179,11 +181,11 @@ class PulseServer:
 
     def _send(self, follower: _Follower) -> None:
         wall = self._clock.wall().timestamp()
-        told = message.write(
+        line = message.write(
             message.Pulse(incarnation=self._incarnation, epoch=self._epoch, ended=self._ended, wall=wall)
         )
         try:
-            complete = follower.connection.send(told) == len(told)
+            complete = follower.connection.send(line) == len(line)
         except OSError:
             complete = False
         if not complete:
@@ -202,7 +204,7 @@ class PulseServer:
             self._selector.register(self._listener, selectors.EVENT_READ)
 
     def _shut(self, follower: _Follower) -> None:
-        """Ends the connection; the thread then reads its end and drops it."""
+        """Shuts the connection down; the thread then reads the end of the stream and drops the follower."""
         try:
             follower.connection.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -1,4 +1,4 @@
-"""Waiting for something that loses its point when something else happens first."""
+"""Work that loses its point when a term or a lease ends first, and tasks that are cancelled and waited for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from controlplane.model.errors import Deposed
 T = TypeVar("T")
 
 
-async def unless(end: Awaitable[object], work: Coroutine[Any, Any, T]) -> T:
-    """The work's result, or Deposed when `end` comes first; the work is then cancelled and has ended."""
+async def or_deposed(end: Awaitable[object], work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work, or Deposed when `end` comes first; the work is then cancelled and has ended."""
     task = asyncio.ensure_future(work)
     ending = asyncio.ensure_future(end)
     try:
@@ -27,7 +27,7 @@ async def unless(end: Awaitable[object], work: Coroutine[Any, Any, T]) -> T:
 
 
 async def cancel(task: asyncio.Task[Any]) -> None:
-    """Returns when the task has ended; what it ended with is the business of whoever waits for it."""
+    """Cancels the task and returns when the task has ended; a result or an error of the task is ignored."""
     if not task.done():
         task.cancel()
         await asyncio.wait({task})

@@ -1,69 +1,70 @@
-"""What a standby concludes from the pulse of one leader in one epoch: states, events, a table. Pure.
+"""The verdict of a standby on the pulse of a leader in a single epoch: states, events, a table. Pure.
 
-The promise: a term is ended by its pulse only when the leader was reached in this epoch and then either said good-bye,
-or its connection closed and nobody (or somebody else) is at its address, or it stayed silent and a fresh connection
-got no answer either. A standby that never reached the leader concludes nothing, whatever happens.
+The promise: a pulse ends a term only when the leader was reached in the epoch and then either said good-bye, or its
+connection closed and its address refuses connections (or another incarnation answers there), or the leader stayed
+silent and a fresh connection got no answer either. A standby that never reached the leader concludes nothing, whatever
+happens.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from controlplane.election.standing import How
+from controlplane.election.queue_position import How
 
 
-class State(Enum):
+class PulseState(Enum):
     UNREACHED = "unreached"
     UP = "up"
-    CUT = "cut"  # the connection closed; a fresh one is tried
+    CUT = "cut"  # the connection closed; a fresh connection is tried
     QUIET = "quiet"  # silent for too long; a fresh connection is tried
     LEFT = "left"
     CLOSED = "closed"
     SILENT = "silent"
 
 
-class Event(Enum):
+class PulseEvent(Enum):
     ALIVE = "alive"  # a message of the right incarnation
-    BYE = "bye"  # a message of the right incarnation: this epoch is over
+    BYE = "bye"  # a message of the right incarnation: the epoch is over
     CLOSED = "closed"  # the connection that was up is closed or reset
-    SILENCE = "silence"  # nothing was heard for pulse_silence_seconds of own ticks
+    SILENCE = "silence"  # no message for pulse_silence_seconds of own ticks
     REFUSED = "refused"  # a fresh connection was refused
     IMPOSTOR = "impostor"  # a fresh connection was answered by another incarnation
     NO_ANSWER = "no-answer"  # a fresh connection got no answer
-    UNABLE = "unable"  # this side could not even try: that says nothing about the leader
+    UNABLE = "unable"  # the standby could not even try, which says nothing about the leader
 
 
-HOW = {State.LEFT: How.STEPPED_DOWN, State.CLOSED: How.PULSE_CLOSED, State.SILENT: How.PULSE_SILENT}
+HOW = {PulseState.LEFT: How.STEPPED_DOWN, PulseState.CLOSED: How.PULSE_CLOSED, PulseState.SILENT: How.PULSE_SILENT}
 
-_TABLE: dict[State, dict[Event, State]] = {
-    State.UNREACHED: {Event.ALIVE: State.UP, Event.BYE: State.LEFT},
-    State.UP: {
-        Event.BYE: State.LEFT,
-        Event.CLOSED: State.CUT,
-        Event.SILENCE: State.QUIET,
+_TABLE: dict[PulseState, dict[PulseEvent, PulseState]] = {
+    PulseState.UNREACHED: {PulseEvent.ALIVE: PulseState.UP, PulseEvent.BYE: PulseState.LEFT},
+    PulseState.UP: {
+        PulseEvent.BYE: PulseState.LEFT,
+        PulseEvent.CLOSED: PulseState.CUT,
+        PulseEvent.SILENCE: PulseState.QUIET,
     },
-    State.CUT: {
-        Event.ALIVE: State.UP,
-        Event.BYE: State.LEFT,
-        Event.SILENCE: State.QUIET,
-        Event.REFUSED: State.CLOSED,
-        Event.IMPOSTOR: State.CLOSED,
-        Event.UNABLE: State.UNREACHED,
+    PulseState.CUT: {
+        PulseEvent.ALIVE: PulseState.UP,
+        PulseEvent.BYE: PulseState.LEFT,
+        PulseEvent.SILENCE: PulseState.QUIET,
+        PulseEvent.REFUSED: PulseState.CLOSED,
+        PulseEvent.IMPOSTOR: PulseState.CLOSED,
+        PulseEvent.UNABLE: PulseState.UNREACHED,
     },
-    State.QUIET: {
-        Event.ALIVE: State.UP,
-        Event.BYE: State.LEFT,
-        Event.REFUSED: State.CLOSED,
-        Event.IMPOSTOR: State.CLOSED,
-        Event.NO_ANSWER: State.SILENT,
-        Event.UNABLE: State.UNREACHED,
+    PulseState.QUIET: {
+        PulseEvent.ALIVE: PulseState.UP,
+        PulseEvent.BYE: PulseState.LEFT,
+        PulseEvent.REFUSED: PulseState.CLOSED,
+        PulseEvent.IMPOSTOR: PulseState.CLOSED,
+        PulseEvent.NO_ANSWER: PulseState.SILENT,
+        PulseEvent.UNABLE: PulseState.UNREACHED,
     },
-    State.LEFT: {},
-    State.CLOSED: {},
-    State.SILENT: {},
+    PulseState.LEFT: {},
+    PulseState.CLOSED: {},
+    PulseState.SILENT: {},
 }
 
 
-def following(state: State, event: Event) -> State:
-    """The next state; an event that the table does not name changes nothing, and a conclusion is final."""
+def following(state: PulseState, event: PulseEvent) -> PulseState:
+    """The next state; an event without an entry in the table changes no state, and a conclusion is final."""
     return _TABLE[state].get(event, state)

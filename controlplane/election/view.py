@@ -1,4 +1,4 @@
-"""What an election sees of etcd, through somebody else's watch. The composition root implements it on the cache."""
+"""The view of etcd that an election reads. The composition root implements the view on the cache of the replica."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.model.leadership import Candidate, Term
 
 @dataclass(frozen=True, slots=True)
 class CandidateEntry:
-    """One key below `election/`. Its create revision is its place in the queue, and the epoch once it leads."""
+    """A key below `election/`. The create revision is its place in the queue, and its epoch as a leader."""
 
     key: str
     candidate: Candidate
@@ -21,7 +21,7 @@ class CandidateEntry:
 
 
 class View(Protocol):
-    """Everything at one revision; what changed in one revision becomes visible together."""
+    """Candidates and terms at a single revision; all changes of a revision become visible together."""
 
     def revision(self) -> int: ...
 
@@ -32,9 +32,9 @@ class View(Protocol):
     def last_term(self) -> Term | None: ...
 
     async def reached(self, revision: int) -> None:
-        """Returns once everything up to that revision is visible."""
+        """Returns once all changes up to the revision are visible."""
         ...
 
     async def changed(self, after_revision: int) -> int:
-        """Returns the view's revision once a key below `election/` changed after the given one."""
+        """Returns the view's revision once a candidate or a term changed after the given revision."""
         ...

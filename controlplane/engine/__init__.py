@@ -1,4 +1,4 @@
-"""The pure part of scheduling: what fits where, what goes first, and why something waits.
+"""The pure part of scheduling: which task fits where, which task goes first, and why a task waits.
 
-No I/O, no clock, no randomness: (world, queues, budget) in, decisions and reasons out.
+No I/O, no clock, no randomness: world (with the settings) and queues in, decisions and reasons out.
 """

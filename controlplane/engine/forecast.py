@@ -1,9 +1,9 @@
-"""Forecast: cycles of the future, from the time limits of what runs and of what they would place.
+"""Forecast: cycles of the future, from the time limits of running work and of the work these cycles would place.
 
-What has no time limit never ends here, so a forecast promises nothing that it cannot know. Everything that a cycle
-reads goes along with time: room, shares and quotas of owners, limits of rules, unique resources, tasks that keep
-apart, tasks that become ready at a known moment or when other jobs are done, deadlines that can no longer be made. Work
-that is preempted stops at once here, and waits again.
+Work without a time limit never ends in a forecast, so a forecast promises only known ends. All inputs of a cycle are
+carried along with time: room, shares and quotas of owners, limits of rules, unique resources, tasks which keep apart,
+tasks which become ready at a known moment or when other jobs are done, deadlines which can no longer be met. Preempted
+work stops at once in a forecast, and waits again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from controlplane.engine import supposing
-from controlplane.engine.decide import Decision, Placement, decide
+from controlplane.engine.decide import decide
+from controlplane.engine.decision import Decision, Placement
 from controlplane.engine.ends import Ends
+from controlplane.engine.made_room import rooms_of
 from controlplane.engine.preempting import Eviction
 from controlplane.engine.service import Queue
 from controlplane.engine.signature import Signature
@@ -29,22 +31,23 @@ from controlplane.model.fulfilment import Fulfilment, TaskRef, TaskSpec, Traits
 from controlplane.model.packing import sizes, together
 from controlplane.model.quantity import Number, whole
 
-# A person asks and waits: after so many steps into the future the answer is that nobody knows.
+# A person waits for the forecast: after so many steps into the future, the remaining tasks count as not placeable.
 _MOST_STEPS = 200
 # Moments are written in milliseconds, and a cycle is decided at such a moment.
 _MILLISECONDS = 1000
 _ROUNDING_SECONDS = 1e-6
-# How the identities of fulfilments begin that a forecast made up.
+# Prefix of the identities of fulfilments made up by a forecast.
 SUPPOSED = "supposed-"
-# Why fulfilments are stopped whose tasks then wait again.
+# Reasons for a stop after which the tasks of the fulfilment wait again.
 _AGAIN = frozenset({PREEMPTED, MOVED})
 
 
 @dataclass(slots=True)
 class Known:
-    """What a forecast has to know beside the world. `coming` becomes ready after so many seconds, `successors` when
-    other jobs are done; `latest` is the last moment at which tasks of a job may begin, where there is one; `limits`
-    names the rules that count a fulfilment; `of` tells what a fulfilment becomes when it is stopped and waits again.
+    """The input of a forecast beside the world. Tasks in `coming` become ready after so many seconds, tasks in
+    `successors` when other jobs are done; `latest` is the last moment at which tasks of a job may begin, for jobs with
+    a deadline; `limits` names, by fulfilment, the rules which count the fulfilment; `of` gives the tasks of a stopped
+    fulfilment as they wait again.
     """
 
     coming: Sequence[tuple[float, Waiting]] = ()
@@ -60,18 +63,18 @@ class Forecast:
         self._start = world.now
         self._known = known or Known()
         self._waiting: dict[tuple[object, ...], Waiting] = {}
-        self._coming = [(seconds, at, one) for at, (seconds, one) in enumerate(self._known.coming) if seconds > 0]
+        self._coming = [(seconds, at, tasks) for at, (seconds, tasks) in enumerate(self._known.coming) if seconds > 0]
         heapq.heapify(self._coming)
-        for one in (*waiting_in(queues), *(one for seconds, one in self._known.coming if seconds <= 0)):
-            self._wait(one)
+        for tasks in (*waiting_in(queues), *(tasks for seconds, tasks in self._known.coming if seconds <= 0)):
+            self._wait(tasks)
         self._limits = dict(self._known.limits)
         self._supposed: dict[str, Waiting] = {}
         self._order = order
         self.evictions: list[Eviction] = []
 
     def placements(self) -> Iterator[PlannedPlacement]:
-        """Where and when the order's tasks would go, in order of time. At one moment there are cycles until one places
-        nothing, since the scheduler is woken by what it placed itself."""
+        """Where and when the order's tasks would go, in order of time. At each moment, cycles are repeated until a
+        cycle places no task, since the scheduler is woken by placements of its own."""
         steps = 0
         while steps < _MOST_STEPS:
             decision = decide(self._world, self._queues())
@@ -89,11 +92,11 @@ class Forecast:
             steps += 1
 
     def _left(self) -> bool:
-        """Whether anything of the order waits, or will."""
+        """Whether any task of the order waits, or will wait later."""
         if self._order in self._known.successors:
             return True
-        coming = (one for _, _, one in self._coming)
-        return any(one.group.order == self._order for one in (*self._waiting.values(), *coming))
+        coming = (tasks for _, _, tasks in self._coming)
+        return any(tasks.group.order == self._order for tasks in (*self._waiting.values(), *coming))
 
     def _planned(self, placement: Placement) -> PlannedPlacement:
         return PlannedPlacement(
@@ -106,64 +109,66 @@ class Forecast:
     def _seconds(self) -> float:
         return (self._world.now - self._start).total_seconds()
 
-    def _wait(self, one: Waiting) -> None:
-        key = (*one.line, one.signature, one.group.rank, one.group.job)
-        known = self._waiting.get(key)
-        count = one.group.count + (known.group.count if known is not None else 0)
-        self._waiting[key] = replace(one, group=replace(one.group, count=count))
+    def _wait(self, tasks: Waiting) -> None:
+        key = (*tasks.line, tasks.signature, tasks.group.rank, tasks.group.job)
+        before = self._waiting.get(key)
+        count = tasks.group.count + (before.group.count if before is not None else 0)
+        self._waiting[key] = replace(tasks, group=replace(tasks.group, count=count))
 
     def _queues(self) -> list[Queue]:
         lines: dict[tuple[object, ...], list[Waiting]] = {}
-        for one in self._waiting.values():
-            lines.setdefault(one.line, []).append(one)
-        found = []
+        for tasks in self._waiting.values():
+            lines.setdefault(tasks.line, []).append(tasks)
+        queues = []
         for members in lines.values():
-            members.sort(key=lambda one: one.group.rank)
+            members.sort(key=lambda tasks: tasks.group.rank)
             first = members[0]
-            found.append(
+            queues.append(
                 Queue(
                     priority=first.priority,
                     owner=first.owner,
                     signature=first.signature,
-                    groups=tuple(one.group for one in members),
-                    tasks=sum(one.group.count for one in members),
-                    parts=tuple(one.signature for one in members) if first.gang else (),
+                    groups=tuple(tasks.group for tasks in members),
+                    tasks=sum(tasks.group.count for tasks in members),
+                    parts=tuple(tasks.signature for tasks in members) if first.gang else (),
                 )
             )
-        return found
+        return queues
 
     def _settle(self, decision: Decision) -> None:
-        """What was placed runs from now on and waits no more."""
+        """Turns the placed tasks from waiting into running."""
         members: dict[tuple[str, str, Signature], list[tuple[object, ...]]] = {}
-        for key, one in self._waiting.items():
-            members.setdefault((one.group.order, one.group.job, one.signature), []).append(key)
+        for key, tasks in self._waiting.items():
+            members.setdefault((tasks.group.order, tasks.group.job, tasks.signature), []).append(key)
         added: list[Fulfilment] = []
         apart: list[str] = []
         for placement in decision.placements:
-            one = self._take(members[placement.order, placement.job, placement.signature], placement.count)
+            tasks = self._take(members[placement.order, placement.job, placement.signature], placement.count)
             for count in sizes(placement.count, placement.signature.pack):
-                fulfilment = self._fulfilment(placement, count, one)
+                fulfilment = self._fulfilment(placement, count, tasks)
                 added.append(fulfilment)
                 if placement.signature.spread:
                     apart.append(fulfilment.id)
-        self._world = supposing.after(self._world, added=added, limits=self._limits, apart=apart)
+        left = tuple(room for room in self._world.made_rooms if room not in decision.used_rooms)
+        world = replace(self._world, made_rooms=left)
+        self._world = supposing.after(world, added=added, limits=self._limits, apart=apart)
 
     def _take(self, keys: list[tuple[object, ...]], count: int) -> Waiting:
-        """These many wait no more; one of them, for when they have to wait again."""
-        found: Waiting | None = None
+        """Takes `count` tasks off the waiting tasks at these keys; returns a sample, for when the tasks wait again."""
+        sample: Waiting | None = None
         for key in keys:
-            one = self._waiting.get(key)
-            if one is None or not count:
+            tasks = self._waiting.get(key)
+            if tasks is None or not count:
                 continue
-            found = found or one
-            some = min(count, one.group.count)
+            sample = sample or tasks
+            some = min(count, tasks.group.count)
             count -= some
-            if some == one.group.count:
+            if some == tasks.group.count:
                 del self._waiting[key]
             else:
-                self._waiting[key] = replace(one, group=replace(one.group, count=one.group.count - some))
-        assert found is not None
-        return found
+                self._waiting[key] = replace(tasks, group=replace(tasks.group, count=tasks.group.count - some))
+        assert sample is not None
+        return sample
 
     def _fulfilment(self, placement: Placement, count: int, of: Waiting) -> Fulfilment:
         signature, kind = placement.signature, placement.signature.kind
@@ -192,7 +197,7 @@ class Forecast:
         )
 
     def _counted(self, placement: Placement) -> list[str]:
-        """The rules that limit and count a task there."""
+        """The limiting rules which count a task on the target of the placement."""
         world, row = self._world, self._world.floor.row(placement.target)
         if not world.book.limits or row is None:
             return []
@@ -206,21 +211,23 @@ class Forecast:
         return self._world.targets[row].default_time_limit if row is not None else None
 
     def _stop(self, evictions: Sequence[Eviction]) -> bool:
-        """Lets what is preempted stop, and wait again; whether there was any."""
-        self.evictions.extend(one for one in evictions if one.by == self._order)
-        stopped = {one.fulfilment for one in evictions}
-        live = (one for row in self._world.targets for one in row.live.values())
-        gone = [one for one in live if one.id in stopped]
-        for one in gone:
-            supposed = self._supposed.get(one.id)
-            for again in [supposed] if supposed is not None else self._known.of(one):
+        """Lets preempted fulfilments stop, and their tasks wait again; whether any fulfilment was stopped."""
+        self.evictions.extend(eviction for eviction in evictions if eviction.by == self._order)
+        stopped = {eviction.fulfilment for eviction in evictions}
+        live = (fulfilment for row in self._world.targets for fulfilment in row.live.values())
+        gone = [fulfilment for fulfilment in live if fulfilment.id in stopped]
+        for fulfilment in gone:
+            supposed = self._supposed.get(fulfilment.id)
+            for again in [supposed] if supposed is not None else self._known.of(fulfilment):
                 self._wait(again)
-        self._world = supposing.after(self._world, removed=gone, limits=self._limits)
+        rooms = rooms_of(eviction.on_record(epoch=0, cycle=0) for eviction in evictions)
+        world = replace(self._world, made_rooms=(*self._world.made_rooms, *rooms))
+        self._world = supposing.after(world, removed=gone, limits=self._limits)
         return bool(gone)
 
     def _pass_time(self) -> bool:
-        """Goes on to the next moment at which something ends, becomes ready, opens or is too late; False when there is
-        none."""
+        """Goes on to the next moment at which a fulfilment ends, a task becomes ready, a window opens or a deadline
+        passes; False when there is no such moment."""
         world = self._world
         ends = Ends([row.ends for row in world.targets], world.now)
         passed = self._seconds()
@@ -234,38 +241,40 @@ class Forecast:
         over = [ends.fulfilments[at] for at in (ends.when <= first + _ROUNDING_SECONDS).nonzero()[0].tolist()]
         while self._coming and self._coming[0][0] <= passed + first + _ROUNDING_SECONDS:
             self._wait(heapq.heappop(self._coming)[2])
-        for one in self._following(over):
-            self._wait(one)
+        for tasks in self._following(over):
+            self._wait(tasks)
         now = world.now + timedelta(seconds=first)
         self._world = replace(supposing.after(world, removed=over, limits=self._limits), now=now)
         self._expire()
         return True
 
     def _following(self, over: Sequence[Fulfilment]) -> Iterator[Waiting]:
-        """What waits when these fulfilments are over: the jobs that come after theirs, and the tasks of those that were
-        stopped for others."""
-        for one in over:
-            if one.want == "stop" and one.reason in _AGAIN:
-                yield from self._known.of(one)
-        yield from self._known.successors.after(one for one in over if one.want != "stop")
+        """The tasks which wait once these fulfilments are over: tasks of succeeding jobs, and the tasks of fulfilments
+        stopped by preemption or a move."""
+        for fulfilment in over:
+            if fulfilment.want == "stop" and fulfilment.reason in _AGAIN:
+                yield from self._known.of(fulfilment)
+        yield from self._known.successors.after(fulfilment for fulfilment in over if fulfilment.want != "stop")
 
     def _expire(self) -> None:
-        """What can no longer make its deadline waits no more."""
+        """Removes waiting tasks which can no longer meet their deadline."""
         if self._known.latest:
             now = times.show(self._world.now)
-            late = [key for key, one in self._waiting.items() if "" != self._latest(one) < now]
+            late = [key for key, tasks in self._waiting.items() if "" != self._latest(tasks) < now]
             for key in late:
                 del self._waiting[key]
 
-    def _latest(self, one: Waiting) -> str:
-        return self._known.latest.get((one.group.order, one.group.job), "")
+    def _latest(self, tasks: Waiting) -> str:
+        return self._known.latest.get((tasks.group.order, tasks.group.job), "")
 
     def _too_late(self) -> list[float]:
-        """In how many seconds waiting tasks can no longer make their deadlines."""
+        """In how many seconds waiting tasks can no longer meet their deadlines."""
         if not self._known.latest:
             return []
-        latest = {self._latest(one) for one in self._waiting.values()} - {""}
-        return [(times.parse(one, "deadline") - self._world.now).total_seconds() + 1 / _MILLISECONDS for one in latest]
+        latest = {self._latest(tasks) for tasks in self._waiting.values()} - {""}
+        return [
+            (times.parse(start, "deadline") - self._world.now).total_seconds() + 1 / _MILLISECONDS for start in latest
+        ]
 
     def _openings(self) -> list[float]:
         now = self._world.now

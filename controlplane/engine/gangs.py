@@ -1,6 +1,6 @@
-"""Gangs: all of an order's waiting tasks or none of them.
+"""Gangs: all of an order's waiting tasks are placed, or none of them.
 
-Tried in two orders only: of all ways to fill targets there are too many to say that none would do.
+The groups of a gang are tried in two sequences only: there are too many ways to fill targets to prove that no way fits.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from controlplane.engine import words
+from controlplane.engine import reason_codes
+from controlplane.engine.filtering import ENDED_BY_OTHERS, reason_of
 from controlplane.engine.kept import UNLIMITED, Beneficiary
 from controlplane.engine.laying import Laid, place
 from controlplane.engine.room import Room
 from controlplane.engine.service import Group
 from controlplane.engine.signature import Signature
-from controlplane.engine.verdicts import reason_of
 
 Parts = Sequence[tuple[Signature, Group]]
 
 
 def arrange(room: Room, owner: str, parts: Parts) -> tuple[Parts, str | None]:
-    """The parts in an order in which laying them one by one takes all of them; or as named, and why that is not so."""
+    """The parts in a sequence in which laying part after part takes all tasks, and None; or the parts as given, and the
+    reason why no tried sequence fits."""
     reason: str | None = None
     for order in _orders(room, parts):
         refused = refusal(room.trial(), owner, order)
@@ -32,51 +33,52 @@ def arrange(room: Room, owner: str, parts: Parts) -> tuple[Parts, str | None]:
 
 
 def refusal(trial: Room, owner: str, parts: Parts) -> str | None:
-    """Why the gang does not go in whole; None when it does. The trial is used up."""
+    """Why the gang does not fit as a whole; None when the gang fits. The trial is used up."""
     for signature, group in parts:
         allowed = trial.owners.allowance(owner, signature)
         done = place(trial, signature, min(group.count, allowed)).total
         trial.owners.take(owner, signature, done)
         if done < group.count:
             reason = reason_of(trial, signature, owner)
-            return words.GANG if reason in _OF_ROOM else reason
+            return reason_codes.GANG if reason in ENDED_BY_OTHERS else reason
     return None
 
 
 def keep_room(room: Room, parts: Parts) -> bool:
-    """Keeps the targets that the gang would use at the first moment at which all of it goes in, by the known ends of
-    what runs; none when there is no such moment."""
+    """Keeps the targets which the gang would use at the first moment at which the whole gang fits, by the known ends of
+    running work; keeps no target when there is no such moment."""
     moments = room.ends.moments
     first, last = 0, len(moments) - 1
-    found = _laid_at(room, parts, float(moments[last]))
-    if found is None:
+    arrangement = _laid_at(room, parts, float(moments[last]))
+    if arrangement is None:
         return False
     while first < last:
         middle = (first + last) // 2
         earlier = _laid_at(room, parts, float(moments[middle]))
         if earlier is not None:
-            last, found = middle, earlier
+            last, arrangement = middle, earlier
         else:
             first = middle + 1
-    _keep(room, found, float(moments[last]))
+    _keep(room, arrangement, float(moments[last]))
     return True
 
 
-def _keep(room: Room, found: tuple[Room, list[tuple[Signature, Group, Laid]]], until: float) -> None:
-    then, laid = found
+def _keep(room: Room, arrangement: tuple[Room, list[tuple[Signature, Group, Laid]]], until: float) -> None:
+    then, laid = arrangement
     there: dict[int, list[Beneficiary]] = {}
     for signature, group, places in laid:
         for row in places.rows:
             there.setdefault(row, []).append(Beneficiary(group.order, signature))
     for row, whom in there.items():
-        names = {name for one in whom for name, _ in one.signature.needs}
+        names = {name for beneficiary in whom for name, _ in beneficiary.signature.needs}
         spare = {name: float(then.free[name][row]) for name in names}
         room.kept.keep(row, until, spare, int(then.slots[row]) if room.slotted else UNLIMITED, whom)
     room.shrunk()
 
 
 def _laid_at(room: Room, parts: Parts, moment: float) -> tuple[Room, list[tuple[Signature, Group, Laid]]] | None:
-    """The room at that moment, with the gang in it, and where its parts are; None when not all of it goes in."""
+    """The room at this moment with the gang placed, and the places of the parts; None when the gang does not fit as a
+    whole."""
     for order in _orders(room, parts):
         then = room.trial()
         then.give_back(np.asarray(room.ends.when <= moment))
@@ -87,7 +89,7 @@ def _laid_at(room: Room, parts: Parts, moment: float) -> tuple[Room, list[tuple[
 
 
 def _orders(room: Room, parts: Parts) -> Iterator[Parts]:
-    """As named; then large ones first, since small ones fill gaps, and those last that look for company."""
+    """The parts as given; then sorted: large parts first, since small parts fill gaps, parts with affinity last."""
     yield parts
     again = sorted(parts, key=lambda part: (bool(part[0].affinity), -_size(room, part[0])))
     if again != list(parts):
@@ -95,9 +97,6 @@ def _orders(room: Room, parts: Parts) -> Iterator[Parts]:
 
 
 def _size(room: Room, signature: Signature) -> float:
-    """Of all quantities the largest part of the largest target."""
+    """The size of a task as a part of the largest target; the largest part over all quantities."""
     most = {name: float(capacity.max()) for name, capacity in room.capacity.items() if len(capacity)}
     return max((amount / most[name] for name, amount in signature.needs if most.get(name)), default=0.0)
-
-
-_OF_ROOM = frozenset({words.CAPACITY, words.FULL, words.RESERVED, words.SPREAD, words.EXCLUSIVE, words.ANTI_AFFINITY})

@@ -1,8 +1,8 @@
-"""Guarding: decisions that survive an order or a target that makes the engine raise.
+"""Guarding: decisions which survive an order or a target that makes the engine raise.
 
-The normal way costs nothing: a decision is made as always. Only when it raises, the cause is looked for, the orders and
-targets that cause it are put into the ward, and the decision is made again without them, from the beginning: nothing
-that a failed attempt did to the room is left in the result. What raises whatever is left out is raised.
+The normal case has no extra cost: a decision is made as always. Only when a decision raises, the causing orders and
+targets are searched and put into the ward, and the decision is made again without them, from the beginning: no change
+of the room by a failed attempt is left in the result. An error which remains whatever is left out is raised.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from controlplane.engine.decide import Decision, decide
-from controlplane.engine.floor import Floor
+from controlplane.engine.decide import decide
+from controlplane.engine.decision import Decision
 from controlplane.engine.room import Room
 from controlplane.engine.service import Group, Queue
+from controlplane.engine.target_columns import TargetColumns
 from controlplane.engine.world import TargetRow, World
 from controlplane.model.isolation import Ward
 
 T = TypeVar("T")
-# So many culprits are looked for one by one; of more than that, all that come behind are left out with them.
+# At most so many culprits are searched one by one; at the last of them, all items behind are left out too.
 _MOST_CULPRITS = 16
 _MOST_ROUNDS = 32
 
 
 def culprits(items: Sequence[T], probe: Callable[[Sequence[T]], object]) -> Iterator[tuple[T, Exception]]:
-    """The items without which the probe does not raise, each with what it raised.
+    """The items without which the probe does not raise, each with the error raised.
 
-    The first culprit is the last item of the shortest front that raises. It is taken out, and so on.
+    The first culprit is the last item of the shortest prefix which raises. The culprit is taken out, and so on.
     """
     left = list(items)
     for count in range(_MOST_CULPRITS):
@@ -53,13 +54,14 @@ def culprits(items: Sequence[T], probe: Callable[[Sequence[T]], object]) -> Iter
 def _raised(probe: Callable[[Sequence[T]], object], items: Sequence[T]) -> Exception | None:
     try:
         probe(items)
-    except Exception as error:  # noqa: BLE001 - supervision: whatever it is, it is somebody's
+    except Exception as error:  # noqa: BLE001 - supervision: any error belongs to some item
         return error
     return None
 
 
 def room_of(world: World, ward: Ward) -> Room:
-    """The room of the world, without the targets that make it raise; its own world says which ones are left."""
+    """The room of the world, without the targets which make the construction raise; `room.world` has the remaining
+    targets."""
     try:
         return Room(world)
     except Exception:  # noqa: BLE001 - supervision
@@ -71,14 +73,14 @@ def room_of(world: World, ward: Ward) -> Room:
 
 
 def _with_targets(world: World, rows: Sequence[TargetRow]) -> World:
-    return replace(world, targets=tuple(rows), floor=Floor(tuple(row.facts for row in rows)))
+    return replace(world, targets=tuple(rows), floor=TargetColumns(tuple(row.facts for row in rows)))
 
 
 def decide_guarded(world: World, queues: Callable[[], list[Queue]], ward: Ward) -> tuple[World, Decision]:
-    """The decision, and the world that it was made in: without the targets that cannot be decided about."""
+    """The decision, and the world of the decision: without the targets which make the decision raise."""
     try:
         return world, decide(world, queues())
-    except Exception:  # noqa: BLE001 - supervision: the slow way finds out whose it is
+    except Exception:  # noqa: BLE001 - supervision: the slow way finds the order or target at fault
         return _without_culprits(world, queues(), ward)
 
 
@@ -89,7 +91,7 @@ def _without_culprits(world: World, queues: list[Queue], ward: Ward) -> tuple[Wo
         blamed: list[tuple[Queue, Exception]] = []
         try:
             decision = decide(world, left, lambda queue, error: blamed.append((queue, error)))  # noqa: B023
-        except Exception:  # noqa: BLE001 - supervision: raised in nobody's turn
+        except Exception:  # noqa: BLE001 - supervision: raised outside the turn of a queue
             blamed = list(culprits(left, lambda some: decide(world, some)))
         if not blamed:
             return world, decision
@@ -98,7 +100,7 @@ def _without_culprits(world: World, queues: list[Queue], ward: Ward) -> tuple[Wo
 
 
 def _without(world: World, queues: list[Queue], blamed: list[tuple[Queue, Exception]], ward: Ward) -> Iterator[Queue]:
-    """The queues without the orders that are to blame, which are put into the ward."""
+    """The queues without the orders at fault; these orders are put into the ward."""
     errors = {id(queue): error for queue, error in blamed}
     for queue in queues:
         if id(queue) not in errors:
@@ -115,7 +117,8 @@ def _without(world: World, queues: list[Queue], blamed: list[tuple[Queue, Except
 
 
 def _bad_groups(world: World, queue: Queue, groups: tuple[Group, ...]) -> list[tuple[Group, Exception]]:
-    """Of a queue that raised, the groups that do so; none when they do so only beside other queues, or all of them."""
+    """The groups at fault in a queue which raised; none when the groups raise only beside other queues, or when all
+    groups raise."""
     if queue.parts or len(groups) == 1:
         return []
 
@@ -123,6 +126,6 @@ def _bad_groups(world: World, queue: Queue, groups: tuple[Group, ...]) -> list[t
         decide(world, [replace(queue, groups=tuple(some), tasks=sum(group.count for group in some))])
 
     if _raised(probe, groups[:1]) is not None and _raised(probe, groups[-1:]) is not None:
-        # It is in what they all have in common.
+        # The cause is common to all groups of the queue.
         return []
     return list(culprits(groups, probe))

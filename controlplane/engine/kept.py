@@ -1,8 +1,8 @@
-"""Kept room: what targets set aside for work that does not fit yet, and what others may still use there.
+"""Kept room: room of targets set aside for work which does not fit yet, and the rest which other work may still use.
 
-A kept target has a moment `until` at which the work that it is kept for can begin, by the time limits of what runs
-there. Other work may go there when it is sure to be over by then, or when it leaves enough room at that moment:
-`spare` is what is left of each quantity, then, beside the work that the target is kept for.
+A kept target has a moment `until` at which the work for which the target is kept can begin, by the time limits of the
+running work. Other work may go there when sure to be over by then, or when leaving enough room at that moment: `spare`
+is the amount of each quantity left, then, beside the work for which the target is kept.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from controlplane.engine.floor import Mask, Rows, Vector
+from controlplane.engine.arrays import Counts, Mask, Rows, Vector
 from controlplane.engine.neighbours import repel
 from controlplane.engine.signature import Signature
+from controlplane.model.quantity import EPSILON
 
-Counts = NDArray[np.int64]
 UNLIMITED = 1 << 40
-_EPSILON = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Beneficiary:
-    """The order that a target is kept for, and what its task there is like."""
+    """The order for which a target is kept, and the signature of the order's task there."""
 
     order: str
     signature: Signature
@@ -33,11 +31,12 @@ class Beneficiary:
 
 class KeptRoom:
     def __init__(self, size: int, limits: Vector | None) -> None:
-        """`limits` are the time limits that targets give to tasks without one; None where no target does."""
+        """`limits` are the time limits which targets give to tasks without a limit; None when no target gives a
+        limit."""
         self._size = size
         self._limits = limits
         self.any = False
-        # In seconds from now; -1 where a target is for everybody.
+        # In seconds from now; -1 where a target is not kept.
         self.until = np.full(size, -1.0)
         self.spare: dict[str, Vector] = {}
         self.slots = np.full(size, UNLIMITED, dtype=np.int64)
@@ -54,29 +53,30 @@ class KeptRoom:
     def keep(
         self, row: int, until: float, spare: Mapping[str, float], slots: int, for_whom: Iterable[Beneficiary]
     ) -> None:
-        """Keeps the target for one more; where it is kept already, the tighter bound of both holds."""
-        known = self.beneficiaries.get(row, ())
-        self.until[row] = min(until, self.until[row]) if known else until
+        """Keeps the target for further beneficiaries; where the target is kept already, the tighter bound of both
+        holds."""
+        before = self.beneficiaries.get(row, ())
+        self.until[row] = min(until, self.until[row]) if before else until
         for name, amount in spare.items():
             if name not in self.spare:
                 self.spare[name] = np.full(self._size, np.inf)
             self.spare[name][row] = min(amount, self.spare[name][row])
         self.slots[row] = min(slots, self.slots[row])
-        self.beneficiaries[row] = (*known, *for_whom)
+        self.beneficiaries[row] = (*before, *for_whom)
         self.any = True
 
     def only_for(self, orders: Iterable[str]) -> Self:
-        """The same without the targets that are kept for none of these orders."""
+        """A copy without the targets kept for none of these orders."""
         wanted, other = frozenset(orders), self.copy()
         for row, some in self.beneficiaries.items():
-            if not any(one.order in wanted for one in some):
+            if not any(beneficiary.order in wanted for beneficiary in some):
                 other.until[row] = -1.0
                 del other.beneficiaries[row]
         other.any = bool(other.beneficiaries)
         return other
 
     def late(self, signature: Signature, rows: Rows) -> Mask:
-        """Kept targets where such a task is not sure to be over in time."""
+        """Kept targets on which such a task is not sure to be over in time."""
         until = self.until[rows]
         limit = signature.time_limit
         if limit is None and self._limits is None:
@@ -85,7 +85,8 @@ class KeptRoom:
         return np.asarray((until >= 0) & (until < longest))
 
     def closed(self, signature: Signature, rows: Rows) -> Mask:
-        """Kept targets that take no such task: it would be late, and there is nothing to spare for it."""
+        """Kept targets which take no such task: the task would be late, and the target has no spare room for a late
+        task."""
         closed = self.late(signature, rows)
         late = closed.nonzero()[0]
         if len(late):
@@ -93,19 +94,19 @@ class KeptRoom:
         return closed
 
     def to_spare(self, signature: Signature, rows: Rows) -> Counts:
-        """How many such tasks leave what is kept, on each of these kept targets."""
+        """How many such tasks leave the kept room untouched, on each of these kept targets."""
         most = np.minimum(self.slots[rows] * signature.pack, UNLIMITED)
         for name, amount in signature.needs:
             if name in self.spare:
-                fits = np.minimum((self.spare[name][rows] + _EPSILON) / amount, UNLIMITED)
+                fits = np.minimum((self.spare[name][rows] + EPSILON) / amount, UNLIMITED)
                 most = np.minimum(most, np.floor(fits).astype(np.int64))
         for at, row in enumerate(rows.tolist()):
-            if any(repel(signature, one.signature) for one in self.beneficiaries[row]):
+            if any(repel(signature, beneficiary.signature) for beneficiary in self.beneficiaries[row]):
                 most[at] = 0
         return most
 
     def bound(self, signature: Signature, rows: Rows, fits: Counts) -> Counts:
-        """How many such tasks go there when so many fit."""
+        """How many such tasks go to each target when `fits` tasks fit by the free amounts."""
         late = self.late(signature, rows).nonzero()[0]
         if not len(late):
             return fits
@@ -114,7 +115,7 @@ class KeptRoom:
         return bounded
 
     def take(self, signature: Signature, rows: Rows, counts: Counts) -> None:
-        """Tasks that are late take what they need off what is to spare."""
+        """Subtracts the requests of tasks which are late from the spare room."""
         late = self.late(signature, rows).nonzero()[0]
         if not len(late):
             return
@@ -125,7 +126,7 @@ class KeptRoom:
         self.slots[rows] -= -(-counts // signature.pack)
 
     def most_to_spare(self, name: str, free: Vector, takes: Mask) -> float:
-        """The most of a quantity that a late task may find on a kept target."""
+        """The largest amount of a quantity which a late task may find on a kept target."""
         kept = takes & (self.until >= 0)
         spare = self.spare.get(name)
         there = free if spare is None else np.minimum(free, spare)

@@ -1,4 +1,4 @@
-"""Owners: what each has, against its quota and against what the others have (dominant resource fairness)."""
+"""Owners: the usage of each owner, against the quota and against other owners (dominant resource fairness)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from typing import Self
 
 from controlplane.engine.signature import Signature
 from controlplane.engine.world import World
-from controlplane.model.quantity import Number
+from controlplane.model.quantity import EPSILON, Number
 from controlplane.model.settings import EVERYONE, Quota
 
-_EPSILON = 1e-9
 _NO_QUOTA = Quota()
 _UNLIMITED = 1 << 40
-# How far ahead of the next an owner may get before it is the other's turn: fine enough to be fair, coarse enough
-# that the number of turns does not grow with the number of tasks.
+# How far the share of an owner may get ahead of the next owner before the turn passes on: fine enough to be fair,
+# coarse enough that the number of turns does not grow with the number of tasks.
 QUANTUM = 0.005
 
 
@@ -35,14 +34,14 @@ class Owners:
         return other
 
     def without_use_of(self, owner: str) -> Self:
-        """The same at a time when all that the owner has is over."""
+        """A copy in which all work of the owner is over."""
         other = self.copy()
         other._tasks.pop(owner, None)
         other._used.pop(owner, None)
         return other
 
     def share(self, owner: str) -> float:
-        """Of all quantities the largest part that the owner has of what there is."""
+        """The dominant share: the largest part of the total capacity used by the owner, over all quantities."""
         used = self._used.get(owner)
         most = 0.0
         for name, amount in used.items() if used is not None else ():
@@ -52,7 +51,7 @@ class Owners:
         return most
 
     def until(self, owner: str, signature: Signature, share: float) -> int:
-        """How many such tasks bring the owner above that share; at least one."""
+        """How many such tasks bring the owner above the share; at least 1."""
         used = self._used.get(owner, {})
         most = float(_UNLIMITED)
         for name, amount in signature.needs:
@@ -69,7 +68,7 @@ class Owners:
             used = self._used.get(owner, {})
             for name, amount in signature.needs:
                 if name in quota.quantities:
-                    most = min(most, int((quota.quantities[name] - used.get(name, 0) + _EPSILON) // amount))
+                    most = min(most, int((quota.quantities[name] - used.get(name, 0) + EPSILON) // amount))
         return max(0, most)
 
     def take(self, owner: str, signature: Signature, count: int) -> None:

@@ -1,45 +1,52 @@
-"""Scores: of the targets that take a task, which is best.
+"""Scores: which target is the best, of the targets which take a task.
 
-How full a target is counts as it will be with the task. To balance, that is the fullest of all its quantities; of
-targets that are equal in that, the one that is emptier in what the task asks for is better. To pack, it is what is
-left of all its quantities together.
+The fullness of a target counts as of after the task is placed. When balancing, the fullness of a target is the
+fullness of the fullest quantity; of equally full targets, the target with more idle room in the requested quantities
+is better. When packing, the fullness is computed from the room left in all quantities together.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from controlplane.engine.floor import Rows, Static, Vector
-from controlplane.engine.kept import Counts
+from controlplane.engine.arrays import Counts, Rows, Vector
 from controlplane.engine.room import Room
+from controlplane.engine.scores.interference import Interference
+from controlplane.engine.scores.preferring_rules import PreferringRules
+from controlplane.engine.scores.reliability import Reliability
+from controlplane.engine.scores.score import Score
+from controlplane.engine.scores.soft_constraints import SoftConstraints
 from controlplane.engine.signature import Signature
+from controlplane.engine.target_columns import StaticFit
 
-# No score is as large: the first tier that is open goes before the best score of the next.
+SCORES: tuple[Score, ...] = (SoftConstraints(), Reliability(), PreferringRules(), Interference())
+
+# Larger than any score: the first open tier goes before the best score of the next tier.
 _TIER = 1e6
-# How much of the score of room is what the task asks for: enough to decide between equals.
+# Weight of the requested quantities within the score of room: just enough to decide between equal targets.
 ASKED = 1e-6
 
 
 def ranking(room: Room, signature: Signature, rows: Rows) -> Vector:
-    """Of one more task: tiers first, then scores."""
+    """The rank of each target for a further task: tiers first, then scores."""
     static = room.floor.static(signature)
     if room.packs:
-        found = room.weight * (1.0 - left_with(room, signature, rows)) + others(room, signature, rows, static)
+        found = room.weight * (1.0 - left_with(room, signature, rows)) + others(room, signature, rows)
     elif room.weight and is_plain(room, signature, static):
-        # Nothing else counts: whatever sorts like the score will do.
+        # Only room counts, so a value with the same sort order as the score is sufficient.
         found = order_with(room, signature, rows, 1)
     else:
-        found = room.weight * idle_with(room, signature, rows, 1) + others(room, signature, rows, static)
+        found = room.weight * idle_with(room, signature, rows, 1) + others(room, signature, rows)
     return found if static.tiers is None else found - _TIER * static.tiers[rows]
 
 
-def is_plain(room: Room, signature: Signature, static: Static) -> bool:
-    """Whether room alone makes one target better than another for such tasks, tiers apart."""
+def is_plain(room: Room, signature: Signature, static: StaticFit) -> bool:
+    """Whether only room makes some targets better than others for such tasks, tiers apart: no score applies."""
     return room.plain and static.soft is None and not signature.hurt_by
 
 
 def idle_with(room: Room, signature: Signature, rows: Rows, more: Counts | int) -> Vector:
-    """How much of the targets is idle with so many more of such tasks."""
+    """How much of each target is idle with `more` such tasks added."""
     idle = room.at(room.idle, rows)
     if not signature.needs:
         return idle
@@ -48,8 +55,8 @@ def idle_with(room: Room, signature: Signature, rows: Rows, more: Counts | int) 
 
 
 def left_with(room: Room, signature: Signature, rows: Rows) -> Vector:
-    """How much of the targets is left with one more of such tasks: the mean of the parts of all their quantities. The
-    scarcest alone would fill targets that have much left of another quantity, and leave that for nobody."""
+    """How much of each target is left with a further such task: the mean over all quantities of the target. Judging by
+    the scarcest quantity alone would fill targets with much left of another quantity, and strand the rest."""
     needs = dict(signature.needs)
     left = np.zeros(len(rows))
     for name in room.free:
@@ -58,15 +65,15 @@ def left_with(room: Room, signature: Signature, rows: Rows) -> Vector:
 
 
 def order_with(room: Room, signature: Signature, rows: Rows, more: Counts | int) -> Vector:
-    """Sorts targets like `idle_with`, with less work where such tasks ask for everything that there is."""
+    """Sorts targets like `idle_with`, with less work where such tasks request every existing quantity."""
     if len(signature.needs) == len(room.free):
         return asked_with(room, signature, rows, more)
     return idle_with(room, signature, rows, more)
 
 
 def asked_with(room: Room, signature: Signature, rows: Rows, more: Counts | int) -> Vector:
-    """How much is idle, with so many more of such tasks, of what they ask for alone. Targets have all of that: a task
-    that asks for what no target has is hopeless, and nobody asks about it."""
+    """How much of the requested quantities alone is idle with `more` such tasks added. All requested quantities exist
+    in the room: a task requesting an unknown quantity is hopeless, and is never scored."""
     free, inverse = room.free, room.inverse
     everywhere = rows is room.floor.all_rows
     asked: Vector | None = None
@@ -78,18 +85,10 @@ def asked_with(room: Room, signature: Signature, rows: Rows, more: Counts | int)
     return asked
 
 
-def others(room: Room, signature: Signature, rows: Rows, static: Static) -> Vector:
-    """The rest of the score, which more tasks of a run do not change: each part is 0 to 1 (rules: -1 to 1) times its
-    weight."""
-    weights = room.world.settings.weights
-    found = np.zeros(len(rows))
-    if static.soft is not None:
-        found = float(weights.soft) * static.soft[rows]
-    if room.reliability is not None:
-        found = found + float(weights.reliability) * room.reliability[rows]
-    if room.ruled:
-        found = found + float(weights.rules) * room.ruling(signature).prefer[rows]
-    if signature.hurt_by:
-        hurting = room.neighbours.of_classes(signature.hurt_by)[rows]
-        found = found + float(weights.interference) / (1.0 + hurting)
-    return found
+def others(room: Room, signature: Signature, rows: Rows) -> Vector:
+    """The part of the score which stays constant while tasks of a run are added."""
+    weights, total = room.world.settings.weights, np.zeros(len(rows))
+    for each in SCORES:
+        if each.applies(room, signature):
+            total = total + each.weight(weights) * each.of(room, signature, rows)
+    return total

@@ -1,21 +1,21 @@
 """The order of service: priority strictly first, then the owner with the smallest dominant share, then the earliest
 deadline, then age.
 
-Groups with one priority, owner and signature form a queue. A turn serves one queue for as long as nobody else would
-come before its next task.
+Groups with the same priority, owner and signature form a queue. A turn serves a single queue, for as long as no other
+queue would come before the next task of the served queue.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controlplane.engine.owners import QUANTUM, Owners
 from controlplane.engine.signature import Signature
 
-# (deadline, created, order, position of the job): sorts groups of one owner and priority.
+# (deadline, created, order, position of the job): sorts groups of the same owner and priority.
 Rank = tuple[str, str, str, int]
 NO_DEADLINE = "~"
 _GROUPS_A_TURN = 256
@@ -23,7 +23,7 @@ _GROUPS_A_TURN = 256
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Tasks of one job of one order that may be placed now."""
+    """Tasks of a single job of an order, ready to be placed now."""
 
     rank: Rank
     job: str
@@ -36,9 +36,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Groups with one priority, owner and signature in order of rank; `tasks` is how many they hold in all.
+    """Groups with the same priority, owner and signature in order of rank; `tasks` is the number of tasks of all
+    groups.
 
-    Of a gang, `parts` holds the signature of each group: they are placed together or not at all.
+    Of a gang, `parts` holds the signature of each group: the groups are placed together or not at all.
     """
 
     priority: int
@@ -51,7 +52,7 @@ class Queue:
 
 @dataclass(slots=True)
 class Line:
-    """A queue while it is being served: `head` is its next group, of which `left` tasks are not served yet."""
+    """A queue being served: `head` is the next group, of which `left` tasks are not served yet."""
 
     queue: Queue
     rest: Iterator[Group]
@@ -60,9 +61,9 @@ class Line:
     tasks: int
 
     def run(self, most: int, before: Rank | None) -> list[tuple[Group, int]]:
-        """The next tasks, at most so many, of groups that rank before; always some of the first group.
+        """The next tasks, at most `most`, of groups which rank before `before`; always some tasks of the first group.
 
-        Of many groups only the first few: when none of them fits, the rest need not have been looked at.
+        Of many groups only the first few are taken: when no task of the run fits, the rest was never looked at.
         """
         found: list[tuple[Group, int]] = []
         head, left = self.head, self.left
@@ -86,7 +87,7 @@ class Line:
 
 @dataclass(slots=True)
 class _Level:
-    """All lines of one priority: per owner the one with the best head first."""
+    """All lines of the same priority: for each owner the line with the best head first."""
 
     lines: dict[str, list[tuple[Rank, int, Line]]] = field(default_factory=dict)
     # (share, rank of the owner's first group, owner): of equal shares the earlier deadline goes first, then the older.
@@ -95,7 +96,7 @@ class _Level:
 
 @dataclass(slots=True)
 class Turn:
-    """One line's turn: it may place so many tasks before it is somebody else's."""
+    """The turn of a line: the line may place up to `most` tasks before the turn of the next line."""
 
     line: Line
     most: int
@@ -103,8 +104,20 @@ class Turn:
 
 
 def _second(heap: list[Any]) -> int:
-    """Where a heap of at least two has its second smallest."""
+    """The position of the second smallest element in a heap of at least two elements."""
     return 2 if len(heap) > 2 and heap[2] < heap[1] else 1
+
+
+def _without_a_task(groups: Iterable[Group], order: str, job: str) -> Iterator[Group]:
+    """The groups, with a single task fewer in the first group of the job."""
+    missing = 1
+    for group in groups:
+        if missing and (group.order, group.job) == (order, job):
+            missing = 0
+            if group.count == 1:
+                continue
+            group = replace(group, count=group.count - 1)
+        yield group
 
 
 class Service:
@@ -116,13 +129,42 @@ class Service:
             head = next(groups, None)
             if head is None:
                 continue
-            line = Line(queue, groups, head, head.count, queue.tasks)
-            level = self._levels.setdefault(queue.priority, _Level())
-            level.lines.setdefault(queue.owner, []).append((head.rank, tie, line))
+            level = self._levels.get(queue.priority)
+            if level is None:
+                level = self._levels[queue.priority] = _Level()
+            lines = level.lines.get(queue.owner)
+            if lines is None:
+                lines = level.lines[queue.owner] = []
+            lines.append((head.rank, tie, Line(queue, groups, head, head.count, queue.tasks)))
         self._priorities = sorted(self._levels)
 
+    def priority(self) -> int | None:
+        """The highest priority with a line not yet served; None when all lines were served."""
+        while self._priorities and not self._levels[self._priorities[-1]].lines:
+            del self._levels[self._priorities.pop()]
+        return self._priorities[-1] if self._priorities else None
+
+    def take_out(self, queue: Queue, order: str, job: str) -> Line | None:
+        """Takes a task out of the line of `queue` before the priority of the queue is served, or the whole line of a
+        gang. Returns the line holding the task, None when the line is not there any more."""
+        level = self._levels.get(queue.priority)
+        if level is None:
+            return None
+        lines = level.lines.get(queue.owner, [])
+        at = next((at for at, (_, _, line) in enumerate(lines) if line.queue is queue), None)
+        if at is None:
+            return None
+        _, tie, line = lines.pop(at)
+        groups = [] if queue.parts else list(_without_a_task((line.head, *line.rest), order, job))
+        if groups:
+            rest = Line(queue, iter(groups[1:]), groups[0], groups[0].count, line.tasks - 1)
+            lines.append((rest.head.rank, tie, rest))
+        if not lines:
+            level.lines.pop(queue.owner)
+        return line
+
     def next(self) -> Turn | None:
-        """Whose turn it is; None when everybody was served."""
+        """The next turn; None when all lines were served."""
         while self._priorities:
             level = self._levels[self._priorities[-1]]
             if not level.shares and level.lines:
@@ -150,7 +192,7 @@ class Service:
         return Turn(line, most, following)
 
     def done(self, turn: Turn, *, stuck: bool) -> None:
-        """The turn is over; a line that is stuck is not served again."""
+        """Ends the turn; a stuck line is not served again."""
         level = self._levels[self._priorities[-1]]
         owner = turn.line.queue.owner
         lines = level.lines[owner]
@@ -166,7 +208,7 @@ class Service:
             del level.lines[owner]
 
     def waiting(self) -> Iterator[Line]:
-        """Who was not served, or not wholly."""
+        """The lines which were not served, or not completely."""
         for level in self._levels.values():
             for lines in level.lines.values():
                 yield from (line for _, _, line in lines)

@@ -1,4 +1,5 @@
-"""Placed tasks that do not start, and what their targets say of them: nothing of them waits for a cycle. Pure."""
+"""Placed tasks which do not start, and the reasons given by the joblets of their targets: such tasks do not wait for a
+cycle. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ _MOST_CAUSES = 3
 
 
 def sentence_of(ledger: OrderLedger) -> str:
-    """How many tasks are placed whose joblet gives a reason why they have not started, by target and reason, the most
-    frequent first; empty when there is none."""
+    """A sentence on placed tasks whose joblet gives a reason for not having started them: counts by target and reason,
+    the most frequent first; empty when there is no such task."""
     causes: Counter[str] = Counter()
     for live in ledger.live.values():
         for task in live.observed.tasks if live.observed is not None else ():

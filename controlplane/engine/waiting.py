@@ -1,4 +1,4 @@
-"""What waits in a forecast: tasks that may be placed, and tasks whose turn comes when other jobs of their order are
+"""Waiting tasks in a forecast: tasks which may be placed, and tasks whose turn comes when other jobs of their order are
 done."""
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from controlplane.engine.service import Group, Queue
 from controlplane.engine.signature import Signature
 from controlplane.model.fulfilment import Fulfilment
 
-# An order and the name of one of its jobs.
+# An order and the name of a job of the order.
 OrderJob = tuple[str, str]
 _NOBODY: Mapping[OrderJob, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Tasks of one job of one order, and the queue that they wait in; `gang` is the order of a gang, which waits
-    alone."""
+    """Tasks of a single job of an order, and the queue in which the tasks wait; `gang` is the order of a gang, since a
+    gang waits in a queue of its own."""
 
     priority: int
     owner: str
@@ -34,28 +34,28 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """Tasks that wait until other jobs of their order are done; `needs` are the jobs that were not done at first."""
+    """Tasks which wait until other jobs of their order are done; `needs` are the jobs not done at the beginning."""
 
     waiting: Waiting
     needs: frozenset[str]
 
 
 class Successors:
-    """Tasks that wait for other jobs. `left` is how many tasks of each job have yet to end."""
+    """Tasks which wait for other jobs. `left` is how many tasks of each job have yet to end."""
 
     def __init__(
         self, successors: Iterable[Successor] = (), left: Mapping[OrderJob, int] = MappingProxyType({})
     ) -> None:
         self._left = dict(left)
         self._successors: dict[str, list[Successor]] = {}
-        for one in successors:
-            self._successors.setdefault(one.waiting.group.order, []).append(one)
+        for successor in successors:
+            self._successors.setdefault(successor.waiting.group.order, []).append(successor)
 
     def __contains__(self, order: str) -> bool:
         return order in self._successors
 
     def after(self, over: Iterable[Fulfilment]) -> Iterator[Waiting]:
-        """The tasks whose turn it is when the work of these fulfilments is done too."""
+        """The tasks whose turn comes when the work of these fulfilments is done too."""
         orders: dict[str, None] = {}
         for fulfilment in over:
             for task in fulfilment.tasks if fulfilment.order in self._successors else ():
@@ -68,11 +68,11 @@ class Successors:
 
     def _come(self, order: str) -> Iterator[Waiting]:
         later = []
-        for one in self._successors.pop(order):
-            if any(self._left.get((order, name), 0) > 0 for name in one.needs):
-                later.append(one)
+        for successor in self._successors.pop(order):
+            if any(self._left.get((order, name), 0) > 0 for name in successor.needs):
+                later.append(successor)
             else:
-                yield one.waiting
+                yield successor.waiting
         if later:
             self._successors[order] = later
 

@@ -1,41 +1,35 @@
-"""The world as a cycle sees it: targets as rows with their room, who holds what, the settings and the rules.
+"""The world as seen by a cycle: targets as rows with their room, the holders of unique resources, settings and rules.
 
-Immutable, so that who decides in a thread of its own, or asks about a changed world, changes nothing for anybody else.
+A world is immutable, so a decision in a thread, or a question about a changed world, has no effect on other readers.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TypeVar
 
 from immutables import Map
 
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
-from controlplane.cache.restoring import is_restoring
-from controlplane.cache.settings import settings_of
+from controlplane.cache.restore_state import is_restoring
 from controlplane.cache.snapshot import Snapshot
-from controlplane.cache.target_ledger import Kind
+from controlplane.cache.target_ledger import NeighbourKind
 from controlplane.engine.ends import RowEnds
-from controlplane.engine.floor import Floor
+from controlplane.engine.made_room import MadeRoom
 from controlplane.engine.rules.book import Book
 from controlplane.engine.rules.facts import TargetFacts
+from controlplane.engine.target_columns import TargetColumns
 from controlplane.model import times, windows
 from controlplane.model.fulfilment import Claim, Fulfilment
-from controlplane.model.isolation import Bystander, Ward
 from controlplane.model.quantity import Number, whole
-from controlplane.model.rule import Rule
-from controlplane.model.scalepolicy import REMOVE, Made
+from controlplane.model.scalepolicy import REMOVE
 from controlplane.model.settings import Settings
-from controlplane.model.target import Live, Target, TargetStatus, Window
-from controlplane.store import keys
+from controlplane.model.target import Live, Target, Window
 
-R = TypeVar("R")
-# Whatever the settings say: nothing is older than the calendar.
+# Upper bound of `failure_memory`, so that the subtraction stays within the calendar.
 _LONGEST_MEMORY_SECONDS = 1e9
 
 _NO_LIVE: Map[str, Fulfilment] = Map()
@@ -43,10 +37,10 @@ _NO_LIVE: Map[str, Fulfilment] = Map()
 
 @dataclass(frozen=True)
 class TargetRow:
-    """One target. `ready` means that it takes new work; `phase` says why it does not, if it does not; `slots` is how
-    many more fulfilments it takes.
+    """A target. `ready` means the target takes new work; `phase` tells why a target takes none; `slots` is how many
+    more fulfilments the target takes.
 
-    Below 0 it has more than it may have, since somebody changed that.
+    `slots` is negative when `max_fulfilments` was lowered below the number of placed fulfilments.
     """
 
     facts: TargetFacts
@@ -56,7 +50,7 @@ class TargetRow:
     free: Mapping[str, Number]
     slots: int | None
     windows: tuple[Window, ...] = ()
-    kinds: Mapping[Kind, int] = field(default_factory=dict)
+    kinds: Mapping[NeighbourKind, int] = field(default_factory=dict)
     live: Map[str, Fulfilment] = _NO_LIVE
     failures: Map[str, str] = field(default_factory=Map)
     default_time_limit: Number | None = None
@@ -72,14 +66,15 @@ class TargetRow:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """`owners` is what each has placed; `limited` how many tasks count against each rule that limits; `priorities` of
-    orders under way, when somebody asks for preemption. `spread` names, for each waiting order that keeps its tasks on
-    different targets, the targets that have such tasks, and the fulfilments there."""
+    """`held` maps unique resources to claims. `owners` holds the placed tasks and amounts of each owner; `limited` how
+    many tasks count against each limiting rule; `priorities` the priorities of orders under way, only filled when a
+    waiting order preempts. `spread` names, for each waiting order with tasks on different targets, the targets with
+    such tasks, and the fulfilments there. `made_rooms` is room which earlier cycles made by stopping work."""
 
     revision: int
     now: datetime
     settings: Settings
-    floor: Floor
+    floor: TargetColumns
     targets: tuple[TargetRow, ...]
     held: Mapping[str, Claim | None]
     book: Book
@@ -87,116 +82,14 @@ class World:
     limited: Mapping[str, int] = field(default_factory=dict)
     spread: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
-
-
-class Lookout:
-    """Looks at the same ledgers again and again; what did not change is not worked out again."""
-
-    def __init__(self, ledgers: Ledgers, ward: Ward | None = None) -> None:
-        """Targets that the ward holds are not there; what raises for a target or an order is reported to it."""
-        self._ledgers = ledgers
-        self._ward: Ward = ward or Bystander()
-        self._rows: dict[str, tuple[tuple[object, ...], TargetRow | None]] = {}
-        self._floor = Floor(())
-        self._book: tuple[tuple[tuple[str, int], ...], Book] = ((), Book.of(()))
-
-    def report_to(self, ward: Ward) -> None:
-        """From now on that ward counts."""
-        self._ward = ward
-
-    def look(self, now: datetime, *, apart: Iterable[str] = (), preempting: bool = False) -> World:
-        """`apart` are the waiting orders that keep their tasks on different targets."""
-        snapshot = self._ledgers.cache.snapshot
-        names = sorted(snapshot.names("config/targets"))
-        rows = tuple(row for row in (self._row(name, snapshot) for name in names) if row is not None)
-        facts = tuple(row.facts for row in rows)
-        if facts != self._floor.targets:
-            self._floor = Floor(facts)
-            self._rows = {name: self._rows[name] for name in names if name in self._rows}
-        book = self.book(snapshot)
-        return World(
-            revision=snapshot.revision,
-            now=now,
-            settings=settings_of(snapshot),
-            floor=self._floor,
-            targets=rows,
-            held={entry.parts[0]: entry.sound(Claim) for entry in snapshot.all("claims")},
-            book=book,
-            owners=self._ledgers.owners.frozen(),
-            limited=self._limited(book, now) if book.limits else {},
-            spread=self._spread(apart),
-            priorities=self._priorities(book, now) if preempting else {},
-        )
-
-    def _limited(self, book: Book, now: datetime) -> dict[str, int]:
-        """How many placed tasks count against each rule that limits."""
-        counted: Counter[str] = Counter()
-        for names in self._of_each(self._ledgers.orders, lambda ledger: limits_of(ledger, book, self._floor, now)):
-            counted.update(names)
-        return dict(counted)
-
-    def _spread(self, orders: Iterable[str]) -> dict[str, Mapping[str, frozenset[str]]]:
-        """Where tasks of these orders are that keep away from each other."""
-        return dict(self._of_each(orders, lambda ledger: (ledger.order.id, spread_of(ledger))))
-
-    def _priorities(self, book: Book, now: datetime) -> dict[str, int]:
-        """The effective priority of every order under way."""
-        return dict(
-            self._of_each(self._ledgers.orders, lambda ledger: (ledger.order.id, priority_of(ledger, book, now)))
-        )
-
-    def _of_each(self, orders: Iterable[str], ask: Callable[[OrderLedger], R]) -> Iterator[R]:
-        """The answer of each order that is under way; one that raises is reported, and the others answer."""
-        for identity in orders:
-            ledger = self._ledgers.orders.get(identity)
-            if ledger is None or (not self._ward.empty() and self._ward.holds("Order", identity)):
-                continue
-            try:
-                yield ask(ledger)
-            except Exception as error:  # noqa: BLE001 - supervision
-                self._ward.failed("Order", identity, error)
-
-    def book(self, snapshot: Snapshot) -> Book:
-        """The rules as they are now, compiled once."""
-        entries = sorted(snapshot.all("config/rules"), key=lambda entry: entry.parts)
-        key = tuple((entry.parts[0], entry.revision) for entry in entries)
-        if key != self._book[0]:
-            rules = (entry.sound(Rule) for entry in entries)
-            self._book = (key, Book.of(rule for rule in rules if rule is not None))
-        return self._book[1]
-
-    def _row(self, name: str, snapshot: Snapshot) -> TargetRow | None:
-        if not self._ward.empty() and self._ward.holds("Target", name):
-            return None
-        there = self._ledgers.targets.get(name)
-        config = snapshot.get("config/targets", name)
-        status = snapshot.get("status/targets", name)
-        live = snapshot.get("inventory", name, keys.LIVE)
-        made = snapshot.get("status/made", name)
-        # An entry is made anew with every change of its key; a ledger counts its own.
-        cluster = snapshot.get("status", "cluster")
-        key = (config, status, live, made, there, there.version if there is not None else 0, cluster)
-        known = self._rows.get(name)
-        if known is None or known[0] != key:
-            try:
-                known = (key, row_of(name, snapshot, self._ledgers))
-            except Exception as error:  # noqa: BLE001 - supervision: the other targets are there
-                self._rows.pop(name, None)
-                self._ward.failed("Target", name, error)
-                return None
-            self._rows[name] = known
-        return known[1]
+    made_rooms: tuple[MadeRoom, ...] = ()
 
 
 def row_of(name: str, snapshot: Snapshot, ledgers: Ledgers) -> TargetRow | None:
-    entry = snapshot.get("config/targets", name)
-    target = entry.sound(Target) if entry is not None else None
+    target = snapshot.target(name)
     if target is None:
         return None
-    status_entry = snapshot.get("status/targets", name)
-    status = status_entry.sound(TargetStatus) if status_entry is not None else None
-    live_entry = snapshot.get("inventory", name, keys.LIVE)
-    live = live_entry.sound(Live) if live_entry is not None else None
+    status, live = snapshot.target_status(name), snapshot.live(name)
     capacity = capacity_of(target, live)
     ledger = ledgers.target(name)
     phase = status.phase if status is not None else "Provisioning"
@@ -222,14 +115,13 @@ _RESTORING = "Ready, but the control plane waits for joblets after a restore"
 
 
 def leaving_of(name: str, snapshot: Snapshot) -> str:
-    """Why scaling lets nothing new go there; empty when it does."""
-    entry = snapshot.get("status/made", name)
-    made = entry.sound(Made) if entry is not None else None
-    return f"{LEAVING} by scale policy {made.policy}" if made is not None and made.want == REMOVE else ""
+    """Why scaling lets no new work go to the target; empty when new work may go there."""
+    record = snapshot.made(name)
+    return f"{LEAVING} by scale policy {record.policy}" if record is not None and record.want == REMOVE else ""
 
 
 def _shown(phase: str, target: Target, live: Live | None) -> str:
-    """The phase with what follows from wishes that the leader has not answered yet."""
+    """The phase, adjusted for wishes (drain, cordon) and a lost session which the leader has not handled yet."""
     if phase != "Ready":
         return phase
     if live is None:
@@ -238,7 +130,8 @@ def _shown(phase: str, target: Target, live: Live | None) -> str:
 
 
 def facts_of(target: Target, live: Live | None, capacity: Mapping[str, Number]) -> TargetFacts:
-    """What rules and constraints see; name, region and driver are labels too, unless the target says otherwise."""
+    """The facts of a target as seen by rules and constraints; name, region and driver are labels too, unless the target
+    has labels of these names."""
     driver = live.driver if live is not None else target.driver
     implicit = {"name": target.name, "region": target.region, "driver": driver}
     labels = {name: value for name, value in implicit.items() if value} | target.labels
@@ -246,7 +139,7 @@ def facts_of(target: Target, live: Live | None, capacity: Mapping[str, Number]) 
 
 
 def capacity_of(target: Target, live: Live | None) -> dict[str, Number]:
-    """Of each quantity the smaller of what is configured and what the joblet reports."""
+    """Of each quantity the smaller of the configured amount and the amount reported by the joblet."""
     configured = dict(target.capacity or {})
     reported = dict(live.capacity) if live is not None else {}
     for name, amount in reported.items():
@@ -266,18 +159,18 @@ def recent_failures(row: TargetRow, now: datetime, memory: Number) -> int:
 
 
 def spread_of(ledger: OrderLedger) -> Mapping[str, frozenset[str]]:
-    """The targets that have tasks of the order that keep away from each other, and the fulfilments of those tasks."""
+    """The targets with tasks of the order which keep apart from each other, and the fulfilments of these tasks."""
     apart = {resolved.job.name for resolved in ledger.resolved.jobs if resolved.job.spread == "order"}
-    found: dict[str, set[str]] = {}
+    fulfilments: dict[str, set[str]] = {}
     for live in ledger.live.values():
-        one = live.fulfilment
-        if any(task.job in apart for task in one.tasks):
-            found.setdefault(one.target, set()).add(one.id)
-    return {target: frozenset(ids) for target, ids in found.items()}
+        fulfilment = live.fulfilment
+        if any(task.job in apart for task in fulfilment.tasks):
+            fulfilments.setdefault(fulfilment.target, set()).add(fulfilment.id)
+    return {target: frozenset(ids) for target, ids in fulfilments.items()}
 
 
-def limits_of(ledger: OrderLedger, book: Book, floor: Floor, now: datetime) -> list[str]:
-    """The rules that limit and count placed tasks of the order, each once for every such task."""
+def limits_of(ledger: OrderLedger, book: Book, floor: TargetColumns, now: datetime) -> list[str]:
+    """The limiting rules which count placed tasks of the order, each rule once for every such task."""
     if not ledger.live:
         return []
     counted: list[str] = []
@@ -292,7 +185,7 @@ def limits_of(ledger: OrderLedger, book: Book, floor: Floor, now: datetime) -> l
 
 
 def priority_of(ledger: OrderLedger, book: Book, now: datetime) -> int:
-    """The effective priority of the order; of its jobs the highest counts."""
+    """The effective priority of the order: the highest over the jobs of the order."""
     order = ledger.order
     facts = (book.facts(order, resolved.job) for resolved in ledger.resolved.jobs)
     return max((book.priority_of(each, order.priority, now) for each in facts), default=order.priority)

@@ -1,1 +1,1 @@
-"""The worker of a target: follows what is desired, runs it through a driver, reports. It knows nothing of etcd."""
+"""The worker of a target: follows desired fulfilments, runs them through a driver, reports. Knows nothing of etcd."""

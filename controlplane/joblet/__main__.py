@@ -10,8 +10,8 @@ import msgspec
 import structlog
 
 from controlplane.aio.log_writer import LogWriter
+from controlplane.joblet.joblet_settings import JobletSettings
 from controlplane.joblet.main import run
-from controlplane.joblet.settings import JobletSettings
 from controlplane.model.errors import ControlPlaneError
 
 

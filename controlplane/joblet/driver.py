@@ -1,4 +1,4 @@
-"""What the joblet asks of a driver. Everything in it returns at once; what happens later is told by `notice`."""
+"""The port between the joblet and a driver. Every call returns at once; later changes arrive through `notice`."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from typing import Protocol
 
 from controlplane.joblet.gate import Gate
 from controlplane.joblet.log_source import LogQuery, LogSource
+from controlplane.model.driver_traits import DriverTraits
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
 
 Notice = Callable[[str], None]
 
 
-class Capacity(Protocol):
+class CapacitySource(Protocol):
+    """The room of a target as its driver sees it in the outside world."""
+
     @property
     def now(self) -> Mapping[str, float]: ...
 
-    def attach(self, told: Callable[[], None]) -> None:
-        """`told` is called when `now` is another."""
+    def attach(self, changed: Callable[[], None]) -> None:
+        """`changed` is called when `now` changed."""
 
 
 class Driver(Protocol):
-    """A driver tells each attempt's newest observation by the fulfilment's identity.
+    """Runs attempts and shows the newest observation of each, by the identity of the fulfilment.
 
-    All that drivers differ in is an attribute here and is read: nobody asks which class a driver is of.
+    Drivers differ in the attributes here, which the joblet reads; it never asks for the class of a driver.
     """
 
     @property
-    def stops_apart(self) -> bool:
-        """Whether `stop` ends one task of several without its neighbours in the fulfilment.
-
-        Where False, the joblet asks for a stop only when all tasks of the fulfilment that live are to stop.
-        """
+    def traits(self) -> DriverTraits:
+        """Those of the driver's kind. Where single tasks cannot be stopped, the joblet asks for a stop only when all
+        tasks of the fulfilment that live are to stop."""
         ...
 
     @property
@@ -40,49 +41,49 @@ class Driver(Protocol):
         ...
 
     @property
-    def capacity(self) -> Capacity | None:
-        """How much room the driver sees outside; None where the joblet's own settings say it."""
+    def capacity(self) -> CapacitySource | None:
+        """The room that the driver sees outside; None where the settings of the joblet name the capacity."""
         ...
 
     async def run(self) -> None:
-        """Works beside the stream until it is cancelled."""
+        """Works beside the stream until cancelled."""
         ...
 
     def logs(self, query: LogQuery) -> LogSource:
-        """Also of an attempt that was dropped, for as long as its output is kept.
+        """Also of a dropped attempt, for as long as its output is kept.
 
-        NotFound when nothing is kept of it, Refused by a driver that keeps nothing; both may come with the first read.
+        NotFound when no output is kept, Refused by a driver that keeps none; both may come with the first read.
         """
         ...
 
     def attach(self, notice: Notice) -> None:
-        """From now on `notice(fulfilment)` is called when something of it changed."""
+        """From now on `notice(fulfilment)` is called when an attempt of the fulfilment changed."""
 
     def fulfilments(self) -> Collection[str]:
-        """All of which something is here, running or ended, also from before a restart."""
+        """All fulfilments with an attempt here, running or ended, also from before a restart."""
 
     def recall(self, fulfilment: Fulfilment) -> None:
-        """The fulfilment is desired: what earlier lives of the joblet left of it is seen from now on."""
+        """The fulfilment is desired: the attempts that earlier joblets left of it are in `seen` from now on."""
 
     def seen(self, fulfilment: str) -> Mapping[TaskRef, ObservedTask]: ...
 
     def start(self, fulfilment: Fulfilment, task: TaskRef) -> None:
-        """Only for what is not seen. Afterwards it is seen, whatever became of it."""
+        """Only for an attempt that is not in `seen`. Afterwards the attempt is there, whatever became of it."""
 
     def stop(self, fulfilment: str, task: TaskRef, reason: str) -> None:
-        """Ends it as Cancelled, politely first. Asked again it changes nothing."""
+        """Ends the attempt as Cancelled, with a grace. A repeated stop changes nothing."""
 
     def drop(self, fulfilment: str) -> None:
-        """It is no longer desired: what runs is killed at once, and it is not seen any more."""
+        """The fulfilment is no longer desired: running attempts are killed at once, and leave `seen`."""
 
     def blocks(self, fulfilment: Fulfilment) -> bool:
-        """Whether another one that is still alive here holds one of its unique resources."""
+        """Whether another fulfilment that is still alive here holds a unique resource of this one."""
 
     def running(self) -> int: ...
 
     def busy(self) -> bool:
-        """Whether anything is alive here, also of what was dropped and is still dying."""
+        """Whether any attempt is alive here, dropped attempts that are still dying included."""
         ...
 
     def dying(self) -> int:
-        """How many dropped attempts still live; `notice` tells of the end of each."""
+        """How many dropped attempts still live; `notice` reports the end of each."""

@@ -1,4 +1,4 @@
-"""What a task sees: its environment, and its command with `$(NAME)` replaced from it. Pure."""
+"""The environment of a task, and its command with `$(NAME)` replaced from the environment. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REFERENCE = re.compile(r"\$(\$?)\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 
 
 def environment_of(fulfilment: Fulfilment, task: TaskRef) -> dict[str, str]:
-    """The job's own and its resources' variables, and who the task is; nobody can pretend to be another task."""
+    """The variables of the job and its resources, then those that identify the task, which a job cannot override."""
     spec = fulfilment.jobs.get(task.job)
     return {
         **(spec.environment if spec is not None else {}),
@@ -25,12 +25,12 @@ def environment_of(fulfilment: Fulfilment, task: TaskRef) -> dict[str, str]:
 
 
 def expand(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """A name that is not there stays as it is written."""
-    known = {"INDEX": environment.get("CONTROLPLANE_INDEX", ""), **environment}
+    """The command with names replaced; a name without a value stays as written."""
+    values = {"INDEX": environment.get("CONTROLPLANE_INDEX", ""), **environment}
 
     def value(match: re.Match[str]) -> str:
         if match[1]:
             return f"$({match[2]})"
-        return known.get(match[2], match[0])
+        return values.get(match[2], match[0])
 
     return [_REFERENCE.sub(value, part) for part in command]

@@ -1,7 +1,7 @@
-"""Whether a driver can do its work right now. While it cannot, its joblet does not speak for the target.
+"""Whether a driver can do its work right now. While the gate is shut, the joblet does not speak for its target.
 
-So a target whose cluster stays away loses its session, and is given up after its grace time like any other that fell
-silent. A gate opens again when the driver sees what is there.
+So a target whose cluster stays away loses its session, and is given up after its grace time like any other target that
+fell silent. A gate opens again when the driver sees its work again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 class Gate:
     def __init__(self, *, is_open: bool = True) -> None:
         self._open = asyncio.Event()
-        self._told: Callable[[], None] = lambda: None
+        self._when_shut: Callable[[], None] = lambda: None
         if is_open:
             self._open.set()
 
@@ -21,9 +21,9 @@ class Gate:
     def is_open(self) -> bool:
         return self._open.is_set()
 
-    def attach(self, told: Callable[[], None]) -> None:
-        """`told` is called when it shuts."""
-        self._told = told
+    def attach(self, when_shut: Callable[[], None]) -> None:
+        """`when_shut` is called when the gate shuts."""
+        self._when_shut = when_shut
 
     def open(self) -> None:
         self._open.set()
@@ -31,7 +31,7 @@ class Gate:
     def shut(self) -> None:
         if self.is_open:
             self._open.clear()
-            self._told()
+            self._when_shut()
 
     async def opened(self) -> None:
         await self._open.wait()

@@ -1,4 +1,4 @@
-"""What a joblet does for its own process and folder: as many descriptors as it may have, and files that stay small."""
+"""Housekeeping of a joblet's process and folder: as many descriptors as allowed, and records and logs kept small."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from controlplane.aio.clock import Clock
 from controlplane.aio.trimming import trim
-from controlplane.joblet.records import Records
+from controlplane.joblet.attempt_records import AttemptRecords
 
 EVERY_SECONDS = 60.0
 MOST_LOG_BYTES = 16 << 20
@@ -17,16 +17,16 @@ MOST_SHIM_LOG_BYTES = 1 << 20
 
 
 def raise_descriptor_limit() -> int:
-    """Each attempt takes a descriptor or two, and most shells give a process a thousand. Returns what it was before,
-    which is what commands expect."""
+    """Raises the limit of open files: each attempt takes a descriptor or two, and most shells allow a thousand. Returns
+    the former limit, which commands expect."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft
 
 
-async def keep_small(folder: Path, records: Records, clock: Clock) -> None:
-    """Trims records and logs in the folder until it is cancelled."""
+async def keep_small(folder: Path, records: AttemptRecords, clock: Clock) -> None:
+    """Trims records and logs in the folder until cancelled."""
     while True:
         await asyncio.to_thread(_trim_logs, folder)
         records.trim()
@@ -41,7 +41,7 @@ def _trim_logs(folder: Path) -> None:
 
 
 def _own_log() -> Path | None:
-    """The file that this process writes its own log to, if that is a file."""
+    """The file behind stderr, where this process logs; None when stderr is no file."""
     try:
         return Path(os.readlink("/proc/self/fd/2"))
     except OSError:

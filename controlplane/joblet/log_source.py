@@ -1,4 +1,4 @@
-"""What a reader may ask of an attempt's log, and how a driver gives it: piece by piece, as it is asked for."""
+"""A query for the log of an attempt, and the port by which a driver gives the log: piece by piece, on demand."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ STDOUT, STDERR = "stdout", "stderr"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
-    """`stream` is stdout, stderr, or empty for both. `start` is where to begin in each; without it `tail_lines` counts,
-    the last lines of each, 0 for all. Followed, a log ends when its attempt has ended, else with what is there now."""
+    """`stream` is stdout, stderr, or empty for both. `start` is the offset to begin at in each stream; without a start,
+    `tail_lines` is the number of last lines of each, 0 for all. A followed log ends when its attempt has ended, any
+    other log with the bytes that are there now."""
 
     order: str
     fulfilment: str
@@ -31,7 +32,7 @@ class LogQuery:
         return self.start[stream == STDERR] if self.start is not None else None
 
 
-class Piece(NamedTuple):
+class OutputPiece(NamedTuple):
     """The first byte of `data` is at `offset` of the output."""
 
     stream: str
@@ -40,8 +41,8 @@ class Piece(NamedTuple):
 
 
 class LogSource(Protocol):
-    async def read(self, most: int) -> Piece | None:
-        """At most so many bytes, at least one; None at the end. NotFound when nothing is kept of it."""
+    async def read(self, most: int) -> OutputPiece | None:
+        """At most so many bytes, at least one; None at the end. NotFound when no output of the attempt is kept."""
 
     def close(self) -> None:
-        """Nobody reads on."""
+        """The reader has gone."""

@@ -1,6 +1,6 @@
-"""The composition root of a joblet process: builds the real things, wires them, runs them.
+"""The composition root of a joblet process: builds drivers, workers and streams, wires them, runs them.
 
-Stopped by SIGTERM or SIGINT it leaves its commands running; the next joblet in the same folder adopts them.
+SIGTERM and SIGINT end the joblet and leave its commands running; the next joblet in the same folder adopts them.
 """
 
 from __future__ import annotations
@@ -10,43 +10,32 @@ import contextlib
 import functools
 import gc
 import getpass
-import hashlib
 import importlib.metadata
-import os
 import signal
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import structlog
 
-from controlplane.aio.clock import BootClock, Clock, SystemClock, chance, wall_milliseconds
+from controlplane.aio.clock import BootClock, chance, wall_milliseconds
 from controlplane.aio.failpoint import Failpoints
 from controlplane.aio.processes import keep_memory_private
 from controlplane.joblet import hosted
-from controlplane.joblet.driver import Capacity, Driver
-from controlplane.joblet.drivers.process import ProcessDriver
-from controlplane.joblet.drivers.simulated import Chances, SimulatedDriver
-from controlplane.joblet.home import Folder, HighMark, Home, read_boot, read_secret, take_lock
-from controlplane.joblet.housekeeping import keep_small, raise_descriptor_limit
-from controlplane.joblet.links import Links
-from controlplane.joblet.records import Records
-from controlplane.joblet.settings import JobletSettings
+from controlplane.joblet.driver import CapacitySource, Driver
+from controlplane.joblet.drivers.building import Surroundings, TargetDriver, build
+from controlplane.joblet.housekeeping import raise_descriptor_limit
+from controlplane.joblet.joblet_settings import JobletSettings
+from controlplane.joblet.replica_channels import ReplicaChannels
+from controlplane.joblet.replica_stream import ReplicaStream
 from controlplane.joblet.stats import Machine
-from controlplane.joblet.stream import Stream
 from controlplane.joblet.worker import Worker
 from controlplane.model.identity import Mint
-from controlplane.model.quantity import Number
 from controlplane.wire.v1 import joblets_pb2, targets_pb2
 
-# What a command inherits of the joblet's own environment.
-INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
-_SIMULATED_CAPACITY: dict[str, Number] = {"cpu": 16, "memory": 16 * 2**30}
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 async def run(settings: JobletSettings) -> None:
     """Returns after SIGTERM or SIGINT. Raises AlreadyExists when another joblet lives in the folder."""
-    # Few of its objects live long, and fewer make cycles.
+    # Few objects of a joblet live long, and fewer form cycles.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -57,33 +46,34 @@ async def run(settings: JobletSettings) -> None:
         loop.add_signal_handler(number, stopped.set)
     if settings.hosted:
         keep_memory_private()
-    papers = hosted.read_papers() if settings.hosted else None
-    if papers is not None:
+    identity = hosted.read_identity() if settings.hosted else None
+    if identity is not None:
         hosted.end_with_host(functools.partial(loop.call_soon_threadsafe, stopped.set))
     clock = BootClock()
-    links = Links(settings.endpoints, settings.count)
+    channels = ReplicaChannels(settings.endpoints, settings.count)
     instance = Mint(wall_milliseconds, chance).make()
     failpoints = Failpoints(settings.failpoints)
     machine = Machine(settings.data_dir, clock)
     hardware = machine.hardware()
     async with contextlib.AsyncExitStack() as stack:
         tasks = []
-        built = [drivers async for drivers in _drivers(settings, clock, failpoints, stack, descriptors)]
+        built = await build(settings, Surroundings(clock, failpoints, stack, descriptors))
         if settings.hosted:
             hosted.forget_kubeconfig(settings.cluster.kubeconfig)
-        for target, driver, home in built:
-            if papers is not None:
-                hosted.take(papers, home)
-            worker = Worker(target, driver, home, clock=clock, failpoints=failpoints, machine=machine)
-            if papers is not None:
-                worker.doubt(hosted.doubt_seconds(float(settings.cluster.request_timeout)))
-            hello = _hello(settings, target, instance, home)
+        for part in built:
+            driver, state = part.driver, part.state
+            if identity is not None:
+                hosted.adopt_identity(identity, state)
+            worker = Worker(part.target, driver, state, clock=clock, failpoints=failpoints, machine=machine)
+            if identity is not None:
+                worker.hold_back(hosted.late_start_seconds(float(settings.cluster.request_timeout)))
+            hello = _hello(settings, part, instance)
             hello.hardware.CopyFrom(hardware)
-            stream = Stream(
+            stream = ReplicaStream(
                 hello,
                 worker,
-                home,
-                links=links,
+                state,
+                channels=channels,
                 clock=clock,
                 target=_target(settings, hello, driver),
                 logs=driver.logs,
@@ -100,95 +90,31 @@ async def run(settings: JobletSettings) -> None:
             for task in (waiter, *tasks):
                 task.cancel()
             results = await asyncio.gather(waiter, *tasks, return_exceptions=True)
-            await links.close()
+            await channels.close()
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
             raise result
     log.info("joblet stopped, its commands go on", target=settings.target)
 
 
-def _resize(stream: Stream, capacity: Capacity) -> None:
+def _resize(stream: ReplicaStream, capacity: CapacitySource) -> None:
     stream.resize(capacity.now)
 
 
-async def _drivers(
-    settings: JobletSettings,
-    clock: Clock,
-    failpoints: Failpoints,
-    stack: contextlib.AsyncExitStack,
-    descriptors: int,
-) -> AsyncIterator[tuple[str, Driver, Home]]:
-    if settings.driver == "kubernetes":
-        # A heavy client, which the other drivers do without.
-        from controlplane.joblet.drivers.kubernetes.building import build
-
-        folder, records = _folder(settings, stack)
-        yield settings.target, await build(settings, folder, records, clock, failpoints, stack), folder
-        return
-    if settings.driver == "process":
-        folder, records = _folder(settings, stack)
-        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        process = ProcessDriver(
-            folder,
-            records,
-            inherited,
-            clock=clock,
-            nice=settings.nice,
-            output_limit=int(settings.output_limit),
-            descriptors=descriptors,
-        )
-        stack.callback(process.close)
-        process.adopt()
-        yield settings.target, process, folder
-        return
-    shared, secret, mark = _simulated_folder(settings, stack)
-    for number, target in enumerate(settings.targets()):
-        home = Home(hashlib.sha256(f"{secret} {target}".encode()).hexdigest(), mark)
-        chances = Chances(duration=settings.duration, failure_rate=settings.failure_rate, seed=settings.seed + number)
-        yield target, SimulatedDriver(chances, home, clock=clock, records=shared), home
-
-
-def _folder(settings: JobletSettings, stack: contextlib.AsyncExitStack) -> tuple[Folder, Records]:
-    folder = Folder(Path(settings.data_dir).absolute(), read_boot())
-    stack.callback(folder.close)
-    return folder, _records(folder.path, folder.boot, stack)
-
-
-def _records(path: Path, boot: str, stack: contextlib.AsyncExitStack) -> Records:
-    """On the clock that shims put on theirs; kept small while the joblet runs."""
-    clock = SystemClock()
-    records = Records(path, boot=boot, clock=clock)
-    stack.callback(records.close)
-    trimming = asyncio.get_running_loop().create_task(keep_small(path, records, clock))
-    stack.callback(trimming.cancel)
-    return records
-
-
-def _simulated_folder(
-    settings: JobletSettings, stack: contextlib.AsyncExitStack
-) -> tuple[Records | None, str, HighMark]:
-    if not settings.data_dir:
-        return None, chance(16).hex(), HighMark()
-    path = Path(settings.data_dir).absolute()
-    path.mkdir(parents=True, exist_ok=True)
-    stack.callback(os.close, take_lock(path))
-    return _records(path, read_boot(), stack), read_secret(path), HighMark(path / "attempts")
-
-
-def _hello(settings: JobletSettings, target: str, instance: str, home: Home) -> joblets_pb2.Hello:
+def _hello(settings: JobletSettings, part: TargetDriver, instance: str) -> joblets_pb2.Hello:
     return joblets_pb2.Hello(
-        target=target,
+        target=part.target,
         driver=settings.driver,
         instance=instance,
-        instance_secret=home.secret,
+        instance_secret=part.state.secret,
         version=importlib.metadata.version("controlplane"),
-        capacity=settings.capacity or _default_capacity(settings.driver),
+        capacity=settings.capacity or part.capacity,
         owner=settings.owner or getpass.getuser(),
     )
 
 
 def _target(settings: JobletSettings, hello: joblets_pb2.Hello, driver: Driver) -> targets_pb2.Target | None:
-    """What is created when the target is unknown."""
+    """The target that the joblet creates when the replicas do not know it; None for a hosted joblet."""
     if settings.hosted:
         return None
     target = targets_pb2.Target(
@@ -202,11 +128,3 @@ def _target(settings: JobletSettings, hello: joblets_pb2.Hello, driver: Driver) 
     if not settings.resizable and driver.capacity is None:
         target.capacity.of.update(hello.capacity)
     return target
-
-
-def _default_capacity(driver: str) -> dict[str, Number]:
-    if driver == "kubernetes":
-        return {}
-    if driver == "simulated":
-        return _SIMULATED_CAPACITY
-    return {"cpu": os.cpu_count() or 1, "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")}

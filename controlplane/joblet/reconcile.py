@@ -1,8 +1,8 @@
-"""What to do about one fulfilment: desired, stored and seen in, a decision out. Pure.
+"""The decision about one fulfilment: desired, stored and seen in, start, stop and report out. Pure.
 
-The rule that keeps an attempt from being started twice: it is started only when nothing of it is seen here and its
-`Starting` is stored under a session whose starts would all be seen here. Anything else that is stored as begun, and
-of which nothing is seen, is lost.
+An attempt is never started twice: an attempt is started only when it is not seen here and its `Starting` is stored
+under a session whose starts would all be seen here. Any other attempt that is stored as begun, and is not seen, is
+lost.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ ALIVE = frozenset({"Starting", "Running"})
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """`tasks` is the newest that can be said of every task; it may be reported before `start` and `stop` are done."""
+class FulfilmentDecision:
+    """`tasks` is the newest observation of every task, which may be reported before `start` and `stop` are done."""
 
     phase: str
     tasks: tuple[ObservedTask, ...]
@@ -32,13 +32,16 @@ def decide(
     seen: Mapping[TaskRef, ObservedTask],
     *,
     trusted: bool,
-    known: int = 0,
-    apart: bool = True,
-) -> Decision:
-    """`trusted`: all that was started under the session of `stored` would be in `seen`. Attempts up to `known` may have
-    been started before the control plane was restored: they are never started again. `apart`: tasks can be stopped one
-    by one; else they are when all that live are to stop."""
-    # Only asked for what is not seen, which is little most of the time.
+    attempt_floor: int = 0,
+    stops_single_tasks: bool = True,
+) -> FulfilmentDecision:
+    """The decision about one fulfilment.
+
+    `trusted`: every attempt that was started under the session of `stored` would be in `seen`. Attempts up to
+    `attempt_floor` may have been started before the control plane was restored, and are never started again. A driver
+    without `stops_single_tasks` is asked for a stop only when all tasks that live are to stop.
+    """
+    # Built only for tasks that are not seen, which are few most of the time.
     reported: dict[TaskRef, ObservedTask] | None = None
     tasks: list[ObservedTask] = []
     start: list[TaskRef] = []
@@ -53,14 +56,14 @@ def decide(
         if reported is None:
             reported = {ref_of(task): task for task in stored.tasks} if stored is not None else {}
         task, may_start = _unseen(desired, ref, reported.get(ref), trusted)
-        if ref.attempt <= known and task.phase == "Starting":
+        if ref.attempt <= attempt_floor and task.phase == "Starting":
             task, may_start = lost(ref, "it may have been started before the control plane was restored"), False
         tasks.append(task)
         if may_start:
             start.append(ref)
-    if stop and not apart and len(stop) < sum(task.phase in ALIVE for task in tasks):
+    if stop and not stops_single_tasks and len(stop) < sum(task.phase in ALIVE for task in tasks):
         stop = []
-    return Decision(fold([task.phase for task in tasks]), tuple(tasks), tuple(start), tuple(stop))
+    return FulfilmentDecision(fold([task.phase for task in tasks]), tuple(tasks), tuple(start), tuple(stop))
 
 
 def _unseen(
@@ -75,15 +78,15 @@ def _unseen(
     return observed_task(ref, "Starting"), reported is not None
 
 
-def may_still_come(desired: Fulfilment, stored: Observed | None, seen: Collection[TaskRef], *, trusted: bool) -> bool:
-    """Whether a holder was about to be started by a joblet elsewhere: unseen so far is then no proof that it is lost,
-    and its resource would have a second holder if it were said to be."""
+def may_still_appear(desired: Fulfilment, stored: Observed | None, seen: Collection[TaskRef], *, trusted: bool) -> bool:
+    """Whether a joblet elsewhere was about to start a holder. Such a holder may still appear: were it called lost now,
+    its unique resource could get a second holder."""
     begun = stored is not None and any(task.phase == "Starting" for task in stored.tasks)
     return bool(desired.holds) and begun and not trusted and not seen
 
 
 def fold(phases: list[str]) -> str:
-    """The phase of the whole: Starting until one runs, Running until all ended."""
+    """The phase of the fulfilment: Starting until a task runs, Running until all tasks ended."""
     if len(phases) == 1:
         return phases[0]
     if all(phase in FINAL for phase in phases):

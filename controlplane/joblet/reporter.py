@@ -1,7 +1,7 @@
-"""The chain of reports of one fulfilment: one at a time, each based on the revision of the one before. Pure.
+"""The chain of reports of one fulfilment: one report at a time, each based on the revision of the one before. Pure.
 
-A report whose answer is missing or says "unknown" is never taken for stored or for lost: the next one, under a new
-number and on the same base, is either stored or refused with what is stored instead.
+A report whose answer is missing or says "unknown" is never taken for stored or for lost: the next report, with a new
+number and on the same base, is either stored or refused together with the report that is stored instead.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from enum import Enum
 
 import msgspec
 
-from controlplane.joblet.reconcile import Decision
+from controlplane.joblet.reconcile import FulfilmentDecision
 from controlplane.model.fulfilment import Observed
 
 MOST_BYTES = 200 << 10
-# What the rest of a task takes, generously.
+# A generous bound for all other fields of a task.
 TASK_BYTES = 200
 
 
-class Verdict(Enum):
+class ReportOutcome(Enum):
     """What the answer to a report means for its fulfilment."""
 
     GO_ON = "go on"
@@ -29,30 +29,33 @@ class Verdict(Enum):
     IGNORE = "ignore"
 
 
-_VERDICTS = {
-    "NotFound": Verdict.GONE,
-    "StaleAttempt": Verdict.STALE_SESSION,
-    "Unavailable": Verdict.AGAIN_LATER,
-    "OutcomeUnknown": Verdict.AGAIN_LATER,
+_OUTCOMES = {
+    "NotFound": ReportOutcome.GONE,
+    "StaleAttempt": ReportOutcome.STALE_SESSION,
+    "Unavailable": ReportOutcome.AGAIN_LATER,
+    "OutcomeUnknown": ReportOutcome.AGAIN_LATER,
 }
 
 
-def fit(decision: Decision) -> Decision:
-    """The same with less detail when a report of it would be too big to be stored: messages go first."""
+def fit(decision: FulfilmentDecision) -> FulfilmentDecision:
+    """The decision with less detail when its report would be too big to be stored: messages go first."""
     size = sum(len(task.message) + sum(map(len, task.artefacts)) + TASK_BYTES for task in decision.tasks)
     if size <= MOST_BYTES:
         return decision
     tasks = [msgspec.structs.replace(task, message="") for task in decision.tasks]
-    room = MOST_BYTES - TASK_BYTES * len(tasks)
+    left = MOST_BYTES - TASK_BYTES * len(tasks)
     for at, task in enumerate(tasks):
-        room -= sum(map(len, task.artefacts))
-        if room < 0:
+        left -= sum(map(len, task.artefacts))
+        if left < 0:
             tasks[at] = msgspec.structs.replace(task, artefacts=())
     return replace(decision, tasks=tuple(tasks))
 
 
 class Chain:
-    """`stored` is what the control plane has, at revision `base` (0: nothing); `failures` counts the latest ones."""
+    """`stored` is the report that the control plane has, at revision `base` (0 for none).
+
+    `outstanding` is the report that was sent and not answered, `failures` the number of failed reports in a row.
+    """
 
     __slots__ = ("_number", "base", "failures", "outstanding", "stored")
 
@@ -64,7 +67,7 @@ class Chain:
         self._number = 0
 
     def learn(self, stored: Observed | None, revision: int) -> None:
-        """What a replica says is stored; older than what is known here it says nothing."""
+        """A replica names the stored report. Ignored when `revision` is older than the one already known."""
         if revision >= self.base:
             self._take(stored, revision)
 
@@ -78,15 +81,15 @@ class Chain:
         """The answer to an outstanding report will never come."""
         self.outstanding = None
 
-    def has_news(self, decision: Decision) -> bool:
-        """Whether there is anything new to say, and nothing else to wait for before."""
+    def has_news(self, decision: FulfilmentDecision) -> bool:
+        """Whether the decision differs from the stored report, and no answer is outstanding."""
         stored = self.stored
         if self.outstanding is not None:
             return False
         return stored is None or stored.phase != decision.phase or stored.tasks != decision.tasks
 
-    def next(self, identity: tuple[str, str, str], decision: Decision, now: str) -> Observed | None:
-        """The report to send now, if there is anything new to say and the last one was answered."""
+    def next(self, identity: tuple[str, str, str], decision: FulfilmentDecision, now: str) -> Observed | None:
+        """The report to send now; None when there is no news or the last report was not answered."""
         if not self.has_news(decision):
             return None
         self._number += 1
@@ -102,17 +105,17 @@ class Chain:
         )
         return self.outstanding
 
-    def acknowledge(self, report: int, code: str, stored: Observed | None, revision: int) -> Verdict:
+    def acknowledge(self, report: int, code: str, stored: Observed | None, revision: int) -> ReportOutcome:
         sent = self.outstanding
         if sent is None or sent.report != report:
-            return Verdict.IGNORE
+            return ReportOutcome.IGNORE
         self.outstanding = None
         self.failures = 0 if code in ("", "Conflict") else self.failures + 1
         if not code:
             self._take(sent, revision)
-            return Verdict.GO_ON
+            return ReportOutcome.GO_ON
         if code == "Conflict":
             same = stored is not None and (stored.report, stored.session) == (sent.report, sent.session)
             self._take(sent if same else stored, revision)
-            return Verdict.GO_ON
-        return _VERDICTS.get(code, Verdict.AGAIN_LATER)
+            return ReportOutcome.GO_ON
+        return _OUTCOMES.get(code, ReportOutcome.AGAIN_LATER)

@@ -1,8 +1,8 @@
-"""What a joblet tells of its machine and its work: hardware once, stats now and then.
+"""The measurements of a joblet's machine and work: hardware once, stats now and then.
 
-Numbers are rounded to what a person would call a change, so that an idle machine does not report all the time. What the
-system does not tell is left out. One `Machine` serves all targets of a process and is not read more often than once a
-second.
+Numbers are rounded to steps that a person would call a change, so that an idle machine does not report all the time.
+Numbers that the system does not provide are left out. One `Machine` serves all targets of a process and is read at most
+once a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BUSY = {"Succeeded": "succeeded", "Failed": "failed", "Cancelled": "cancelled"}
 
 
 class Machine:
-    """The machine that this process runs on, as /proc shows it; `folder` is on the disk that counts."""
+    """The machine that this process runs on, as /proc shows it; `folder` is on the disk that is measured."""
 
     def __init__(self, folder: str, clock: Clock, proc: Path = Path("/proc")) -> None:
         self._folder = folder or "/"
@@ -52,23 +52,23 @@ class Machine:
         return self._last
 
     def _measure(self) -> dict[str, float]:
-        found: dict[str, float] = {}
+        stats: dict[str, float] = {}
         load = self._text("loadavg").split()
         if load:
-            found["load"] = round(float(load[0]), 1)
+            stats["load"] = round(float(load[0]), 1)
         memory = _memory(self._text("meminfo"))
         if "MemAvailable" in memory:
-            found["memory_free"] = _stepped(memory["MemAvailable"], memory.get("MemTotal", 0))
+            stats["memory_free"] = _stepped(memory["MemAvailable"], memory.get("MemTotal", 0))
         total, free = self._disk()
         if total:
-            found["disk_free"] = _stepped(free, total)
+            stats["disk_free"] = _stepped(free, total)
         busy = self._busy()
         if busy is not None:
-            found["cpu_percent"] = busy
-        return found
+            stats["cpu_percent"] = busy
+        return stats
 
     def _busy(self) -> float | None:
-        """How much of all processors was in use since the last time, in percent."""
+        """The part of all processors that was in use since the last call, in percent."""
         ticks = [int(word) for word in self._text("stat").partition("\n")[0].split()[1:9]]
         if len(ticks) < 5:
             return None
@@ -79,21 +79,21 @@ class Machine:
         return float(round(100 * (self._ticks[1] - before[1]) / passed / _CPU_STEP) * _CPU_STEP)
 
     def _disk(self) -> tuple[float, float]:
-        """(all, free) of the disk that the folder is on, or will be on once it is made."""
+        """(all, free) bytes of the disk that the folder is on, or will be on once the folder exists."""
         for folder in (Path(self._folder), *Path(self._folder).parents):
             try:
-                found = os.statvfs(folder)
+                disk = os.statvfs(folder)
             except OSError:
                 continue
-            return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+            return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
         return 0, 0
 
     def _text(self, name: str) -> str:
         return _read(self._proc / name)
 
 
-class Work:
-    """What one target has done since its joblet started."""
+class WorkCounter:
+    """The tasks that one target has ended since its joblet started."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -101,7 +101,7 @@ class Work:
         self._lately: deque[tuple[float, int]] = deque()
 
     def ended(self, observed: Observed) -> None:
-        """Its end is on record, and it is no longer desired."""
+        """The end of the fulfilment is reported, and the fulfilment is no longer desired."""
         over = [_BUSY[task.phase] for task in observed.tasks if task.phase in _BUSY]
         if over:
             self._ended.update(over)
@@ -115,20 +115,20 @@ class Work:
 
 
 def _stepped(amount: float, whole: float) -> float:
-    """Rounded down to a step of the whole: a free amount that wanders a little stays the same."""
+    """The amount rounded down to a step of the whole: a free amount that wanders a little stays the same."""
     step = whole // _STEPS
     return amount // step * step if step else amount
 
 
 def _memory(text: str) -> dict[str, float]:
     """Bytes by name."""
-    found = {}
+    amounts = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
         if words and words[0].isdigit():
-            found[name] = float(words[0]) * 1024
-    return found
+            amounts[name] = float(words[0]) * 1024
+    return amounts
 
 
 def _model(text: str) -> str:

@@ -1,10 +1,10 @@
-"""The one way to open a file in the folder of an attempt, where a command may put anything in any file's place.
+"""The only way to open a file in the folder of an attempt, where a command may put anything in any file's place.
 
-A command shares the folder with its shim and its joblet, and all three may be the same user. So nothing in the folder
-is taken for what its name says: a file is opened without following links, without leaving the folder's file system,
-without waiting for anybody (a FIFO, a lease), and is read only when it is a plain file of the expected user, up to a
-bound that the caller gives. What is anything else counts as not there. What is written takes its name by rename, and
-whatever stands in its way is put aside, never followed, never waited for.
+A command shares the folder with its shim and its joblet, and all three may be the same user. So no file in the folder
+is trusted by its name: a file is opened without following links, without leaving the folder's file system, without
+waiting for another process (a FIFO, a lease), and is read only when it is a plain file of the expected user, up to a
+bound that the caller gives. Anything else under the name counts as missing. A written file takes its name by rename,
+and whatever stands in the way is put aside, never followed, never waited for.
 
 Reading raises OSError only when this process lacks something (`is_exhausted`): the same read may work a moment later.
 """
@@ -19,11 +19,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from controlplane.aio.clock import chance
+from controlplane.aio.files import write_by_rename_at
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # openat2 of Linux 5.6: no other mount, no link of any kind, nothing above the folder.
 _OPENAT2 = 437
 _RESOLVE_BENEATH_WITHOUT_LINKS_OR_MOUNTS = 0x01 | 0x02 | 0x04 | 0x08
@@ -38,39 +37,39 @@ class _How(ctypes.Structure):
 
 
 def is_exhausted(number: int | None) -> bool:
-    """Whether the error says that the machine, or this process, has run out of something: later it may be there."""
+    """Whether the error number means that the machine or this process has run out of something, for now."""
     return number in _PROCESS_LACKS or number in _MACHINE_LACKS
 
 
 def open_plain(folder: Path, name: str, *, owner: int | None = None) -> int | None:
-    """A descriptor of a plain file of that user (by default of this process's), None when there is none."""
+    """A descriptor of a plain file of that user (by default of this process's), None when there is no such file."""
     try:
         file = open_within(folder, name, _READ)
     except OSError as error:
         if error.errno in _PROCESS_LACKS:
             raise
         return None
-    found = os.fstat(file)
-    if stat.S_ISREG(found.st_mode) and found.st_uid == (os.geteuid() if owner is None else owner):
+    status = os.fstat(file)
+    if stat.S_ISREG(status.st_mode) and status.st_uid == (os.geteuid() if owner is None else owner):
         return file
     os.close(file)
     return None
 
 
 def holds(folder: Path, name: str = "") -> bool:
-    """Whether anything stands under that name in the folder, or, without a name, whether the folder itself is there."""
+    """Whether the folder has anything under that name, or, without a name, whether the folder itself exists."""
     try:
         os.close(open_folder(folder) if not name else open_within(folder, name, os.O_PATH | os.O_CLOEXEC))
     except OSError as error:
         if error.errno in _PROCESS_LACKS:
             raise
-        # A link is something, wherever it leads.
+        # A link counts as there, wherever it leads.
         return bool(name) and error.errno == errno.ELOOP
     return True
 
 
 def open_folder(folder: Path) -> int:
-    """A descriptor that stands for the folder; raises OSError when it is gone or something else is in its place."""
+    """A descriptor of the folder; raises OSError when the folder is gone or replaced by anything else."""
     return _open_beneath(folder.parent, (folder.name,), _FOLDER)
 
 
@@ -81,41 +80,22 @@ def read_head(folder: Path, name: str, most: int) -> bytes | None:
 
 
 def read_tail(folder: Path, name: str, most: int) -> bytes:
-    """The end of the file, at most so many bytes; nothing when there is no such plain file."""
+    """The end of the file, at most so many bytes; empty when there is no such plain file."""
     with _opened(folder, name) as file:
         return b"" if file is None else _read(file, most, max(0, os.fstat(file).st_size - most))
 
 
 def put(folder: Path, name: str, content: bytes) -> None:
-    """Readers see the file of before or the new one, never a part. Raises OSError, and leaves nothing behind then."""
+    """Readers see the old file or the new file, never a part. Raises OSError, and leaves no new file behind then."""
     inside = open_folder(folder)
     try:
-        put_at(inside, name, content)
+        write_by_rename_at(inside, name, content)
     finally:
         os.close(inside)
 
 
-def put_at(inside: int, name: str, content: bytes) -> None:
-    """`put` into a folder that is open already, and that may be a mount of its own."""
-    new = f"{name}.new"
-    _clear(inside, new)
-    file = os.open(new, _NEW, 0o600, dir_fd=inside)
-    try:
-        _write(file, content)
-    except OSError:
-        os.unlink(new, dir_fd=inside)
-        raise
-    finally:
-        os.close(file)
-    try:
-        os.rename(new, name, src_dir_fd=inside, dst_dir_fd=inside)
-    except (IsADirectoryError, FileExistsError):
-        _clear(inside, name)
-        os.rename(new, name, src_dir_fd=inside, dst_dir_fd=inside)
-
-
 def open_within(folder: Path, name: str, flags: int, mode: int = 0o600) -> int:
-    """Opens what stands under that very name in the folder; raises OSError when a link or a mount is on the way."""
+    """Opens the file of that very name in the folder; raises OSError when a link or a mount is on the way."""
     return _open_beneath(folder.parent, (folder.name, name), flags, mode)
 
 
@@ -136,7 +116,7 @@ def _open_beneath(above: Path, steps: Sequence[str], flags: int, mode: int = 0) 
 
 
 def _open_step_by_step(at: int, steps: Sequence[str], flags: int, mode: int) -> int:
-    """For kernels without openat2, and sandboxes that forbid it: links are refused, mounts are not."""
+    """For kernels without openat2, and sandboxes that forbid the call: links are refused, mounts are not."""
     if len(steps) == 1:
         return os.open(steps[0], flags | os.O_NOFOLLOW, mode, dir_fd=at)
     inside = os.open(steps[0], _FOLDER, dir_fd=at)
@@ -157,7 +137,7 @@ def _opened(folder: Path, name: str) -> Iterator[int | None]:
 
 
 def _read(file: int, most: int, offset: int) -> bytes:
-    """Less when the file is cut short meanwhile, nothing when the disk cannot be read."""
+    """Fewer bytes when the file is cut short meanwhile, none when the disk cannot be read."""
     parts: list[bytes] = []
     while most > 0:
         try:
@@ -169,19 +149,3 @@ def _read(file: int, most: int, offset: int) -> bytes:
         parts.append(part)
         most, offset = most - len(part), offset + len(part)
     return b"".join(parts)
-
-
-def _write(file: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(file, content) :]
-
-
-def _clear(inside: int, name: str) -> None:
-    """Makes the name free. A folder may hold any number of files: it is moved out of the way, not emptied."""
-    try:
-        os.unlink(name, dir_fd=inside)
-    except FileNotFoundError:
-        return
-    except (IsADirectoryError, PermissionError):
-        aside = f"{name}.aside-{chance(8).hex()}"
-        os.rename(name, aside, src_dir_fd=inside, dst_dir_fd=inside)

@@ -1,8 +1,8 @@
-"""ClusterStatus: which etcd the leaders have worked on, and what became of a restore. Resume: a person's word on it.
+"""ClusterStatus: the etcd that leaders have worked on, and the state of a restore. Resume: a person ends the wait.
 
-An etcd that was restored from a backup has another cluster id than the one that the backup holds. From then on nothing
-is placed until every joblet that was alive then has reported to the new one, or a person says `resume`; attempts that
-were open end as Lost, and the next ones get numbers above all that any joblet knows.
+An etcd restored from a backup has another cluster id than the backup holds. From then on no task is placed until every
+joblet that was alive then has reported to the new etcd, or a person says `resume`; open attempts end as Lost, and later
+attempts get numbers above all numbers that any joblet knows.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from controlplane.model.object import Object
 
 
 class ClusterStatus(Object, tag="ClusterStatus", frozen=True, kw_only=True):
-    """`restored` counts restores; `waiting_for` are the targets whose joblets were alive in the backup and, once it is
-    over, those of them that never came. Attempts are numbered above `attempt_floor`."""
+    """`restored` counts restores; `waiting_for` are the targets whose joblets were alive in the backup and, after the
+    restore, the targets that never came. Attempts are numbered above `attempt_floor`.
+    """
 
     epoch: Revision
     cluster_id: Line
@@ -32,7 +33,7 @@ class Resume(Object, tag="Resume", frozen=True, kw_only=True):
 
 
 class ArchiveStatus(Object, tag="ArchiveStatus", frozen=True, kw_only=True):
-    """There while the archive cannot be written, and finished orders are kept for that reason."""
+    """Present while writing the archive fails, and finished orders are kept for that reason."""
 
     epoch: Revision
     why: Text

@@ -1,4 +1,4 @@
-"""The moment of an order's deadline, and when a task must begin to make it. Counted from when the order was created."""
+"""The moment of an order's deadline, and the latest start of a task. Counted from the creation of the order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controlplane.model.order import Order
 
 
 def moment(order: Order, *, before: float = 0.0) -> str | None:
-    """So many seconds before the deadline; None when there is none that a calendar knows."""
+    """So many seconds before the deadline; None without a deadline, or beyond the calendar."""
     if order.deadline is None:
         return None
     try:
@@ -20,7 +20,7 @@ def moment(order: Order, *, before: float = 0.0) -> str | None:
 
 
 def latest_start(order: Order, job: Job) -> str | None:
-    """Who begins later may not be over in time: a job without a time limit may begin until the last moment."""
+    """A later task may not be over in time; a job without a time limit may begin until the last moment."""
     return moment(order, before=float(job.time_limit or 0))
 
 

@@ -1,6 +1,6 @@
-"""Which jobs of an order wait for which others: the `after` of its packet as a graph.
+"""Dependencies between the jobs of an order: the `after` of its packet as a graph.
 
-Pure. Knows names only; whether a job is done or can never run, the order's ledger says.
+Pure, and about names only: the order's ledger knows whether a job is done or can never run.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ DEPENDENCY_FAILED = "DependencyFailed"
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """`after`: what each job waits for; `followers`: what waits for each. Jobs without are in neither."""
+    """`after`: the jobs that each job waits for; `followers`: the jobs that wait for each. Free jobs are in neither."""
 
     after: Mapping[str, tuple[str, ...]]
     followers: Mapping[str, tuple[str, ...]]
 
     def downstream(self, name: str, known: Set[str]) -> Iterator[str]:
-        """Every job that waits for this one, over others too, not looking beyond those that are known."""
+        """Every job that waits for this job, directly or not, without looking beyond known jobs."""
         seen: set[str] = set()
         left = [name]
         while left:
@@ -34,7 +34,7 @@ class Dependencies:
 
 
 def of(resolved: Resolved) -> Dependencies | None:
-    """None when no job waits for another; one graph for all orders that have the same."""
+    """None without dependencies; orders with the same dependencies share a graph."""
     for job in resolved.jobs:
         if job.after:
             return _graph(tuple((job.job.name, job.after) for job in resolved.jobs if job.after))
@@ -48,7 +48,7 @@ def _graph(edges: tuple[tuple[str, tuple[str, ...]], ...]) -> Dependencies:
 
 
 def waiting_for_itself(after: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """The jobs that could never begin, since they wait for themselves or for one that does."""
+    """The jobs that could never begin: they wait for themselves, or for a job that does."""
     waits = {name: set(before) for name, before in after.items() if before}
     followers = _followers(after)
     free = [name for name in followers if name not in waits]

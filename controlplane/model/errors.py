@@ -53,7 +53,7 @@ class Forbidden(Refused):
 
 
 class LimitExceeded(Refused):
-    """A limit is reached. `retry_after_seconds` is there when waiting helps: that long, then the same request again."""
+    """A limit is reached. `retry_after_seconds` is set when waiting helps: then send the same request again."""
 
     def __init__(self, message: str, *, field: str = "", retry_after_seconds: float | None = None) -> None:
         super().__init__(message, field=field)
@@ -85,7 +85,7 @@ class Deposed(ControlPlaneError):
 
 
 class Compacted(ControlPlaneError):
-    """The revision asked for is compacted; `revision` is the oldest one that is still there (0: unknown)."""
+    """The revision asked for is compacted; `revision` is the oldest remaining revision (0: unknown)."""
 
     def __init__(self, message: str, *, revision: int = 0) -> None:
         super().__init__(message)

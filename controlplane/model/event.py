@@ -1,8 +1,8 @@
-"""Event: what happened, to what, why and by whom; and how repeated happenings become one event.
+"""Event: an occurrence, its object, reason and originator; and how repeated happenings become a single event.
 
-A Happening is what somebody saw. `Folding` turns happenings into events: the same about, reason and message within the
-window is one event whose count grows. New events are limited by an allowance that fills up again with time; what is
-beyond it is counted by reason and told in one event of its own. Nothing here writes, and nothing reads a clock.
+A Happening is a single observation. `Folding` turns happenings into events: the same object, reason and message within
+the window make an event whose count grows. New events are limited by an allowance that refills with time; happenings
+beyond the allowance are counted by reason and told in an event of their own. Pure: no writes, and no clock.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from controlplane.model.object import Object
 NORMAL, WARNING = "Normal", "Warning"
 DROPPED = "EventsDropped"
 WINDOW_SECONDS = 600.0
-# So many new events at once, and so many a second in the long run.
+# The number of new events at once, and per second in the long run.
 ALLOWANCE = 500.0
 ALLOWANCE_A_SECOND = 5.0
-# One that goes on happening is written anew at most this often.
+# The least time between writes of the same event.
 AGAIN_SECONDS = 2.0
-# A message says what happened; who wants more asks the object itself.
+# Longer messages are cut: details are in the object itself.
 MOST_TEXT = 512
 _MOST_KNOWN = 5000
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """Of an object without a name, the name is its identity."""
+    """Of an object without a name, the name is the identity."""
 
     kind: Line
     name: Text
 
 
 class Event(Object, tag="Event", frozen=True, kw_only=True):
-    """`events/<id>`. `at_revision` is that of the newest change that it tells of; `epoch` is there when a leader
-    wrote it."""
+    """`events/<id>`. `at_revision` is the revision of the newest change told; `epoch` is set when a leader wrote the
+    event.
+    """
 
     id: Line
     about: About
@@ -55,7 +56,7 @@ class Event(Object, tag="Event", frozen=True, kw_only=True):
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a person may ask about later. At revision 0: about no change of a key."""
+    """An occurrence that a person may ask about later. Revision 0: not about the change of a key."""
 
     about: About
     reason: str
@@ -69,7 +70,7 @@ Record = Callable[[Happening], None]
 
 
 def ignore(_happening: Happening) -> None:
-    """For who has no use for events."""
+    """For callers without use for events."""
 
 
 @dataclass(slots=True)
@@ -96,22 +97,22 @@ class Folding:
         self._filled_at = at
 
     def go_on_from(self, events: Iterable[Event], at: float) -> None:
-        """Events that are there already, oldest first: what they tell of is counted on, not told again."""
+        """Existing events, oldest first: their happenings are counted on, not told again."""
         for event in events:
             self._know(_key(event), _Known(event, at, told_at=at))
 
     def add(self, happening: Happening, at: float, now: str) -> None:
         key = _key(happening)
-        known = self._known.get(key)
-        if known is not None and at - known.at < WINDOW_SECONDS:
-            known.event = msgspec.structs.replace(
-                known.event,
-                count=known.event.count + 1,
+        folded = self._known.get(key)
+        if folded is not None and at - folded.at < WINDOW_SECONDS:
+            folded.event = msgspec.structs.replace(
+                folded.event,
+                count=folded.event.count + 1,
                 last=now,
-                at_revision=max(known.event.at_revision, happening.revision),
+                at_revision=max(folded.event.at_revision, happening.revision),
                 epoch=self._epoch,
             )
-            self._changed[key] = known
+            self._changed[key] = folded
         elif self._allowed(at):
             self._know(key, _Known(self._event(happening, now), at))
             self._changed[key] = self._known[key]
@@ -119,22 +120,22 @@ class Folding:
             self._dropped[happening.reason] += 1
 
     def take(self, most: int, at: float, now: str) -> list[Event]:
-        """Up to so many events that are new or changed since they were last taken."""
+        """Up to `most` events that are new or changed since they were last taken."""
         if self._dropped and self._allowed(at):
             self._tell_dropped(at, now)
         taken = []
-        for key in [key for key, known in self._changed.items() if known.due(at)][:most]:
-            known = self._changed.pop(key)
-            known.told_at = at
-            taken.append(known.event)
+        for key in [key for key, folded in self._changed.items() if folded.due(at)][:most]:
+            folded = self._changed.pop(key)
+            folded.told_at = at
+            taken.append(folded.event)
         return taken
 
     def give_back(self, events: Iterable[Event]) -> None:
-        """They could not be written: they are taken again, unless something newer is known."""
+        """Events that could not be written: they are taken again, unless a newer version is folded."""
         for event in events:
-            known = self._known.get(_key(event))
-            if known is not None and known.event.id == event.id:
-                self._changed.setdefault(_key(event), known)
+            folded = self._known.get(_key(event))
+            if folded is not None and folded.event.id == event.id:
+                self._changed.setdefault(_key(event), folded)
 
     @property
     def waiting(self) -> bool:
@@ -152,11 +153,11 @@ class Folding:
         most = ", ".join(f"{reason} {count}" for reason, count in self._dropped.most_common(5))
         about = About(kind="Cluster", name="events")
         message = f"{self._dropped.total()} events were not kept: {most}"
-        told = self._event(Happening(about=about, reason=DROPPED, message=message, type=WARNING), now)
+        event = self._event(Happening(about=about, reason=DROPPED, message=message, type=WARNING), now)
         self._dropped.clear()
-        known = _Known(told, at)
-        self._know(_key(told), known)
-        self._changed[_key(told)] = known
+        folded = _Known(event, at)
+        self._know(_key(event), folded)
+        self._changed[_key(event)] = folded
 
     def _event(self, happening: Happening, now: str) -> Event:
         return Event(
@@ -172,13 +173,13 @@ class Folding:
             epoch=self._epoch,
         )
 
-    def _know(self, key: tuple[str, ...], known: _Known) -> None:
-        """The oldest are forgotten; happening again, they are a new event."""
+    def _know(self, key: tuple[str, ...], folded: _Known) -> None:
+        """The oldest events are forgotten; a repetition makes a new event."""
         self._known.pop(key, None)
-        self._known[key] = known
+        self._known[key] = folded
         while len(self._known) > _MOST_KNOWN:
             self._known.pop(next(iter(self._known)))
 
 
-def _key(told: Happening | Event) -> tuple[str, ...]:
-    return (told.about.kind, told.about.name, told.reason, texts.cut(told.message, MOST_TEXT))
+def _key(subject: Happening | Event) -> tuple[str, ...]:
+    return (subject.about.kind, subject.about.name, subject.reason, texts.cut(subject.message, MOST_TEXT))

@@ -1,6 +1,6 @@
-"""Explanation: why the tasks of an order wait, target by target; Plan: what would become of an order.
+"""Explanation: why the tasks of an order wait, target by target. Plan: the foreseen fate of an order.
 
-What `cpctl explain` and `cpctl plan` answer with. Computed when asked, never stored.
+The answers of `cpctl explain` and `cpctl plan`. Computed on request, never stored.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from controlplane.model.quantity import Number
 
 
 class TargetVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether one task of the group goes on the target now, and if not, what refuses it.
+    """Whether a task of the group fits the target now, and if not, the refusal.
 
     `need`, `have` and `missing` are amounts, of quantities or of `fulfilments`, empty where amounts are not the point.
-    `held_by` names the orders that hold what is missing, those with the most of it first.
+    `held_by` names the orders that hold the missing amounts, the largest holders first.
     """
 
     target: str
@@ -29,7 +29,7 @@ class TargetVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """`count` pending tasks of one job that share all that matters; `reason` is the one that their status shows."""
+    """`count` pending tasks of a job that share all that matters; `reason` is the reason in their status."""
 
     job: str
     count: int
@@ -38,7 +38,7 @@ class GroupExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
-    """An order that is served before, with how many of its tasks wait."""
+    """An order that is served before, and the number of its waiting tasks."""
 
     order: str
     priority: int
@@ -46,9 +46,9 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """`cycle` is the number of the past cycle that was asked about; None for now.
+    """`cycle` is the number of the past cycle in question; None for now.
 
-    `rule_errors` tells of rules that could not be asked, each in a sentence: they count as not matching.
+    `rule_errors` are rules that failed, each in a sentence: such rules count as not matching.
     """
 
     order: str
@@ -62,7 +62,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedPlacement(msgspec.Struct, frozen=True, kw_only=True):
-    """`count` tasks on one target; `start_in_seconds` is 0 for now, and an estimate from time limits otherwise."""
+    """`count` tasks on a target; `start_in_seconds` is 0 for now, and an estimate from time limits otherwise."""
 
     job: str
     count: int
@@ -79,8 +79,9 @@ class PlannedEviction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`groups` says why for what is not placed now; `evictions` whom an order that preempts would stop. Placeable means
-    that every task has a placement."""
+    """`groups` explains tasks that are not placed now; `evictions` is the work that a preempting order would stop.
+    Placeable means that every task has a placement.
+    """
 
     placeable: bool
     revision: int

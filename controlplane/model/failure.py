@@ -1,10 +1,10 @@
-"""What happens after an attempt ended: one pure function, decision and reason out.
+"""The consequences of an ended attempt: a pure function, decision and reason out.
 
-The first policy that matches decides: those of the order, then those of the job, then the defaults, which match
-everything. `limit` counts retries, for each policy and each reason by itself. A preempted attempt is not to blame for
-its end: only a policy that names Preempted decides about it, and by default it is tried again without limit. Time
-comes in as `now`, and what looks random in a delay follows from the attempt's own name, so the same end always leads
-to the same decision.
+The first matching policy decides: policies of the order, then of the job, then the defaults, which match every end.
+`limit` counts retries, for each policy and each reason by itself. A preempted attempt is not to blame for its end: only
+a policy that names Preempted decides about preemption, and by default the attempt is tried again without limit. Time
+comes in as `now`, and the jitter of a delay follows from the attempt's own name, so that the same end always leads to
+the same decision.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from controlplane.model.job import FailureMatch, FailurePolicy
 FAILED = "Failed"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 PREEMPTED = "Preempted"
-# Why the leader asks for a stop when nobody failed.
+# Why the leader asks for a stop without a failure.
 CANCELLED, MOVED, ORDER_FAILED = "Cancelled", "Moved", "OrderFailed"
 
-# What policies may name. An end for any other reason counts as Failed.
+# The reasons that policies may name. Any other reason counts as Failed.
 REASONS = (
     FAILED, "StartError", "ImageError", "TimedOut", "Evicted", PREEMPTED, "TargetLost", "Lost", DEADLINE_EXCEEDED,
     "Declined",
@@ -49,10 +49,10 @@ Retried = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a decision depends on beside the end itself.
+    """Inputs of a decision beside the end itself.
 
-    `until`: when the next attempt must begin to make the order's deadline. `avoid`: targets that this task avoids
-    already. `cancelled` and `moved` are wishes of a person about this very attempt.
+    `until`: the latest start of the next attempt within the order's deadline. `avoid`: targets that this task avoids
+    already. `cancelled` and `moved` are wishes of a person about exactly this attempt.
     """
 
     order: str = ""
@@ -67,8 +67,8 @@ class Circumstances:
     moved: bool = False
 
 
-class Decision(NamedTuple):
-    """`policy` is the one that decided, such as `job[1]`; `elsewhere`: not on this target again."""
+class FailureDecision(NamedTuple):
+    """`policy` names the deciding policy, such as `job[1]`; `elsewhere`: not on this target again."""
 
     action: str
     why: str = ""
@@ -77,31 +77,31 @@ class Decision(NamedTuple):
     elsewhere: bool = False
 
 
-def decide(observed: ObservedTask, known: Circumstances) -> Decision:
-    """done, cancel or move where no policy is asked; else retry, ignore, fail, fail_order or hold."""
+def decide(observed: ObservedTask, circumstances: Circumstances) -> FailureDecision:
+    """done, cancel or move without a policy; else retry, ignore, fail, fail_order or hold."""
     if observed.phase == "Succeeded":
-        return Decision("done")
-    if known.cancelled:
-        return Decision("cancel", "it was cancelled")
+        return FailureDecision("done")
+    if circumstances.cancelled:
+        return FailureDecision("cancel", "it was cancelled")
     if observed.phase == "Cancelled":
-        if known.moved or observed.reason == MOVED:
-            return Decision("move", f"it was moved away from {known.target}", elsewhere=True)
+        if circumstances.moved or observed.reason == MOVED:
+            return FailureDecision("move", f"it was moved away from {circumstances.target}", elsewhere=True)
         if observed.reason not in REASONS:
-            return Decision("cancel", "it was cancelled")
+            return FailureDecision("cancel", "it was cancelled")
     reason = reason_of(observed.reason)
-    for name, policy in _in_order(known):
+    for name, policy in _in_order(circumstances):
         if matches(policy.on, observed, reason):
-            return _follow(policy, name, reason, observed, known)
+            return _follow(policy, name, reason, observed, circumstances)
     raise AssertionError("the defaults match everything")
 
 
 def reason_of(reason: str) -> str:
-    """As policies know it."""
+    """The reason in the words of policies."""
     return reason if reason in REASONS else FAILED
 
 
 def matches(on: FailureMatch | None, observed: ObservedTask, reason: str) -> bool:
-    """Each list that is not empty must hold what was observed; Preempted must be named."""
+    """Each non-empty list must contain the observed value; Preempted must be named."""
     if on is None or (reason == PREEMPTED and PREEMPTED not in on.reasons):
         return reason != PREEMPTED
     return (
@@ -111,44 +111,48 @@ def matches(on: FailureMatch | None, observed: ObservedTask, reason: str) -> boo
     )
 
 
-def _in_order(known: Circumstances) -> Iterator[tuple[str, FailurePolicy]]:
-    for name, policies in (("order", known.of_order), ("job", known.of_job), ("default", DEFAULTS)):
+def _in_order(circumstances: Circumstances) -> Iterator[tuple[str, FailurePolicy]]:
+    for name, policies in (("order", circumstances.of_order), ("job", circumstances.of_job), ("default", DEFAULTS)):
         for position, policy in enumerate(policies):
             yield f"{name}[{position}]", policy
 
 
-def _follow(policy: FailurePolicy, name: str, reason: str, observed: ObservedTask, known: Circumstances) -> Decision:
+def _follow(
+    policy: FailurePolicy, name: str, reason: str, observed: ObservedTask, circumstances: Circumstances
+) -> FailureDecision:
     said = f"{reason}: policy {name}"
     match policy.action:
         case "retry":
-            return _retry(policy, name, reason, observed, known)
+            return _retry(policy, name, reason, observed, circumstances)
         case "ignore":
-            return Decision("ignore", f"{said} counts it as done", name)
+            return FailureDecision("ignore", f"{said} counts it as done", name)
         case "fail_order":
-            return Decision("fail_order", f"{said} fails the whole order", name)
+            return FailureDecision("fail_order", f"{said} fails the whole order", name)
         case "hold":
-            return Decision("hold", f"{said} holds it until it is released", name)
-    return Decision("fail", f"{said} fails it", name)
+            return FailureDecision("hold", f"{said} holds it until it is released", name)
+    return FailureDecision("fail", f"{said} fails it", name)
 
 
-def _retry(policy: FailurePolicy, name: str, reason: str, observed: ObservedTask, known: Circumstances) -> Decision:
+def _retry(
+    policy: FailurePolicy, name: str, reason: str, observed: ObservedTask, circumstances: Circumstances
+) -> FailureDecision:
     if reason == PREEMPTED and name == "default[0]":
-        return Decision("retry", f"{reason}: policy {name} tries again, however often that happens", name)
+        return FailureDecision("retry", f"{reason}: policy {name} tries again, however often that happens", name)
     limit = DEFAULT_LIMIT if policy.limit is None else policy.limit
-    before = known.retried.get((name, reason), 0)
+    before = circumstances.retried.get((name, reason), 0)
     if before >= limit:
-        return Decision("fail", f"{reason}: policy {name} tried again {before} times, which is its limit", name)
-    seconds = delay(policy, before, f"{known.order}/{observed.job}/{observed.index}/{observed.attempt}")
-    not_before = _later(known.now, seconds) if seconds else None
-    if known.until is not None and (not_before or known.now) > known.until:
-        return Decision("fail", f"{reason}: the order's deadline leaves no time to try again", name)
+        return FailureDecision("fail", f"{reason}: policy {name} tried again {before} times, which is its limit", name)
+    seconds = delay(policy, before, f"{circumstances.order}/{observed.job}/{observed.index}/{observed.attempt}")
+    not_before = _later(circumstances.now, seconds) if seconds else None
+    if circumstances.until is not None and (not_before or circumstances.now) > circumstances.until:
+        return FailureDecision("fail", f"{reason}: the order's deadline leaves no time to try again", name)
     where = ", elsewhere" if policy.elsewhere else ""
     why = f"{reason}: policy {name} tries again, {before + 1} of {limit}{where}"
-    return Decision("retry", why, name, not_before, policy.elsewhere)
+    return FailureDecision("retry", why, name, not_before, policy.elsewhere)
 
 
 def delay(policy: FailurePolicy, retries: int, seed: str) -> float:
-    """Seconds until the next attempt: doubled with each retry, a little longer by chance, never above the cap."""
+    """Seconds until the next attempt: doubled with each retry, with a little jitter, never above the cap."""
     first = float(policy.backoff or 0)
     if not first:
         return 0.0
@@ -162,9 +166,9 @@ def _later(now: str, seconds: float) -> str:
     return times.show(times.parse(now, "now") + timedelta(seconds=seconds))
 
 
-def end(observed: ObservedTask, known: Circumstances) -> EndedTask:
-    """The attempt's end on record, with what was decided."""
-    decision = decide(observed, known)
+def end(observed: ObservedTask, circumstances: Circumstances) -> EndedTask:
+    """The attempt's end for the record, with the decision."""
+    decision = decide(observed, circumstances)
     cancelled = decision.action in ("cancel", "move")
     return EndedTask(
         job=observed.job,
@@ -180,16 +184,18 @@ def end(observed: ObservedTask, known: Circumstances) -> EndedTask:
         percent=observed.percent,
         artefacts=observed.artefacts,
         started=observed.started,
-        finished=observed.finished or known.now,
+        finished=observed.finished or circumstances.now,
         not_before=decision.not_before,
-        avoid=_avoided(decision, known),
+        avoid=_avoided(decision, circumstances),
     )
 
 
-def _avoided(decision: Decision, known: Circumstances) -> tuple[str, ...]:
-    """Where the next attempt does not go: one that follows keeps away from all targets that the ones before named."""
+def _avoided(decision: FailureDecision, circumstances: Circumstances) -> tuple[str, ...]:
+    """Targets that the next attempt avoids: all targets that earlier decisions named, too."""
     if decision.action not in ("retry", "move", "hold"):
         return ()
-    if not decision.elsewhere or not known.target:
-        return known.avoid
-    return (*(name for name in known.avoid if name != known.target), known.target)[-_MOST_AVOIDED:]
+    if not decision.elsewhere or not circumstances.target:
+        return circumstances.avoid
+    return (*(name for name in circumstances.avoid if name != circumstances.target), circumstances.target)[
+        -_MOST_AVOIDED:
+    ]

@@ -1,4 +1,4 @@
-"""Fulfilment: one Pod's worth of tasks of one order, placed on one target in one cycle; and what became of it."""
+"""Fulfilment: a Pod's worth of tasks of an order, placed on a target in a cycle; its reports and its end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from controlplane.model.object import Object, Part
 
 
 class TaskRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One attempt of one task."""
+    """An attempt of a task."""
 
     job: Line
     index: TaskIndex
@@ -39,7 +39,7 @@ class TaskRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TaskSpec(Part, frozen=True, kw_only=True):
-    """What a joblet needs to run the tasks of one job. `environment` holds the job's env and its resources.
+    """All that a joblet needs to run the tasks of a job. `environment` holds the job's env and its resources.
 
     `files` are resources to be mounted, by path. `nodes`, `tolerations` and `image_pull_secrets` matter to clusters.
     """
@@ -56,7 +56,7 @@ class TaskSpec(Part, frozen=True, kw_only=True):
 
 
 class TaskStop(Part, frozen=True, kw_only=True):
-    """One task of several has to stop, the others go on."""
+    """A task of several has to stop, the others go on."""
 
     job: Line
     index: TaskIndex
@@ -64,7 +64,7 @@ class TaskStop(Part, frozen=True, kw_only=True):
 
 
 class Traits(Part, frozen=True, kw_only=True):
-    """What its neighbours on the target may ask of it, as its job said when it was placed."""
+    """Traits that neighbours on the target may ask for, as the job said when it was placed."""
 
     labels: Labels = {}
     class_: Line = field(default="", name="class")
@@ -74,9 +74,9 @@ class Traits(Part, frozen=True, kw_only=True):
 
 
 class Fulfilment(Object, tag="Fulfilment", frozen=True, kw_only=True):
-    """`desired/<target>/<id>`: all that a joblet follows. `holds` are the unique resources claimed for it.
+    """`desired/<target>/<id>`: the complete instructions of a joblet. `holds` are the claimed unique resources.
 
-    `requests` is what its tasks request together. All of them stop when `want` says so, single ones when `stop` does.
+    `requests` is the sum over all tasks. All tasks stop when `want` says so, single tasks when `stop` does.
     """
 
     id: Line
@@ -96,14 +96,14 @@ class Fulfilment(Object, tag="Fulfilment", frozen=True, kw_only=True):
     stop: Many[TaskStop] = ()
 
     def why_stop(self, job: str, index: int) -> str | None:
-        """Why the task has to stop; None when it does not."""
+        """Why the task has to stop; None when it has not."""
         if self.want == "stop":
             return self.reason
-        return next((one.reason for one in self.stop if (one.job, one.index) == (job, index)), None)
+        return next((stop.reason for stop in self.stop if (stop.job, stop.index) == (job, index)), None)
 
 
 class ObservedTask(Part, frozen=True, kw_only=True):
-    """What the joblet saw of one attempt. Phases: Starting, Running, Succeeded, Failed, Cancelled."""
+    """A joblet's report about an attempt. Phases: Starting, Running, Succeeded, Failed, Cancelled."""
 
     job: Line
     index: TaskIndex
@@ -119,7 +119,7 @@ class ObservedTask(Part, frozen=True, kw_only=True):
 
 
 class Observed(Object, tag="Observed", frozen=True, kw_only=True):
-    """`inventory/<target>/<id>`. `report` counts the reports of this fulfilment, so that a repeated one is known."""
+    """`inventory/<target>/<id>`. `report` numbers the reports of the fulfilment, so that repetitions are known."""
 
     id: Line
     target: Line
@@ -131,10 +131,10 @@ class Observed(Object, tag="Observed", frozen=True, kw_only=True):
 
 
 class EndedTask(Part, frozen=True, kw_only=True):
-    """How one attempt ended and what was decided: done, ignore, retry, move, hold, fail, fail_order or cancel.
+    """The end of an attempt and the decision: done, ignore, retry, move, hold, fail, fail_order or cancel.
 
-    `policy` names the policy that decided, `why` says it for a person; `avoid` are targets where the next attempt does
-    not go.
+    `policy` names the deciding policy, `why` explains the decision to a person; `avoid` are targets that the next
+    attempt avoids.
     """
 
     job: Line
@@ -167,8 +167,25 @@ class Ended(Object, tag="Ended", frozen=True, kw_only=True):
     ended: TimeOrEmpty
 
 
+class Preemption(Object, tag="Preemption", frozen=True, kw_only=True):
+    """`status/preemptions/<target>/<fulfilment>`: a fulfilment that is stopped so that a task of the order `by` gets
+    the room. Written with the stop, deleted by the first cycle after the end of all fulfilments of the same `room`.
+
+    `room` names the fulfilments that make room for a task together: the identity of the first.
+    """
+
+    fulfilment: Line
+    order: Line
+    target: Line
+    by: Line
+    job: Line
+    room: Line
+    epoch: Revision
+    cycle: Count
+
+
 class Claim(Object, tag="Claim", frozen=True, kw_only=True):
-    """`claims/<resource>`: who holds a unique resource. Made and deleted with the placement and the release."""
+    """`claims/<resource>`: the holder of a unique resource. Made and deleted with the placement and the release."""
 
     resource: Line
     fulfilment: Line

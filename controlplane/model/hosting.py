@@ -1,7 +1,7 @@
-"""Hosting: which replica runs the joblet of a target that names a secret.
+"""Hosting: the replica that runs the joblet of a target with a kubeconfig secret.
 
-The leader decides, by `assign`, and records it. Exactly one replica is named at a time; nothing depends on it that must
-not break, since reports of joblets compare their session, and only one of them has it.
+The leader decides by `assign` and records the decision. A single replica is named at a time, but no promise depends on
+that: reports of joblets compare their session, and only one joblet has the session.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from controlplane.model.object import Object
 
 
 class Hosting(Object, tag="Hosting", frozen=True, kw_only=True):
-    """`status/hosting/<target>`. `incarnation` is the life of the replica that is named; without one, `reason` says
-    why nobody hosts it."""
+    """`status/hosting/<target>`. `incarnation` is the life of the replica; without a replica, `reason` says why."""
 
     target: Line
     epoch: Revision
@@ -29,8 +28,8 @@ class Hosting(Object, tag="Hosting", frozen=True, kw_only=True):
     reason: Text = ""
 
 
-class Papers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a hosted joblet is told by its host: who it is, and for which etcd the one before it worked."""
+class HostedIdentity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Instructions of the host to a hosted joblet: its identity, and the etcd of the joblet before."""
 
     secret: str
     cluster: str = ""
@@ -38,8 +37,8 @@ class Papers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
-    """A target that wants to be hosted. `key` is what its secret is sealed with, empty while there is no secret."""
+class GuestTarget:
+    """A target to be hosted. `key` is the key that seals its secret, empty while there is no secret."""
 
     name: str
     id: str
@@ -47,8 +46,9 @@ class Guest:
 
 
 def living(candidates: Iterable[tuple[int, Candidate]]) -> list[Candidate]:
-    """Of the candidates, each with the revision at which it came, those that may live: a replica that stands again
-    under its name is dead in its life before, however long its lease still lasts."""
+    """The candidates, each with the revision of its arrival, that may be alive: if a replica id has several candidates,
+    only the newest counts as alive, however long the leases of the others last.
+    """
     newest: dict[str, Candidate] = {}
     for _, candidate in sorted(candidates, key=lambda pair: pair[0]):
         newest[candidate.id] = candidate
@@ -56,22 +56,22 @@ def living(candidates: Iterable[tuple[int, Candidate]]) -> list[Candidate]:
 
 
 def assign(
-    guests: Collection[Guest], hosts: Sequence[Candidate], now: Mapping[str, str]
+    guests: Collection[GuestTarget], hosts: Sequence[Candidate], now: Mapping[str, str]
 ) -> dict[str, Candidate | None]:
-    """The host of each guest, None where nobody can be; `now` is the incarnation that hosts each at the moment.
+    """The host of each guest, or None; `now` is the incarnation that hosts each guest at the moment.
 
-    Who has a host keeps it, unless that one has more than its share; who needs one gets the one that its name and the
-    host's rank highest together (rendezvous hashing) among those with room in their share, else the one with least.
+    A guest keeps its host, unless the host has more than its share. A guest without a host gets the host that ranks
+    highest with its name (rendezvous hashing) among hosts below their share, else the host with the fewest guests.
     """
     share = -(-len(guests) // len(hosts)) if hosts else 0
     load: Counter[str] = Counter()
-    found: dict[str, Candidate | None] = {}
+    assigned: dict[str, Candidate | None] = {}
     by_life = {host.incarnation: host for host in hosts}
     homeless = []
     for guest in sorted(guests, key=lambda guest: guest.id):
         host = by_life.get(now.get(guest.name, ""))
         if host is not None and guest.key in host.keys and load[host.incarnation] < share:
-            found[guest.name] = host
+            assigned[guest.name] = host
             load[host.incarnation] += 1
         else:
             homeless.append(guest)
@@ -80,14 +80,14 @@ def assign(
         roomy = [host for host in able if load[host.incarnation] < share]
         best = max(roomy, key=lambda host: _rank(guest, host), default=None)
         best = best or min(able, key=lambda host: (load[host.incarnation], host.id), default=None)
-        found[guest.name] = best
+        assigned[guest.name] = best
         if best is not None:
             load[best.incarnation] += 1
-    return found
+    return assigned
 
 
-def why_not(guest: Guest, hosts: Sequence[Candidate]) -> str:
-    """Why nobody hosts it."""
+def why_not(guest: GuestTarget, hosts: Sequence[Candidate]) -> str:
+    """Why no replica hosts the target."""
     if not guest.key:
         return "its secret is not there"
     if not any(host.keys for host in hosts):
@@ -95,5 +95,5 @@ def why_not(guest: Guest, hosts: Sequence[Candidate]) -> str:
     return f"no replica has the key {guest.key} that its secret is sealed with"
 
 
-def _rank(guest: Guest, host: Candidate) -> bytes:
+def _rank(guest: GuestTarget, host: Candidate) -> bytes:
     return hashlib.sha256(f"{guest.id} {host.id}".encode()).digest()

@@ -1,7 +1,7 @@
 """Identities: ULIDs, 26 characters that sort by time and stand for 16 bytes.
 
-48 bits of milliseconds since 1970, then 80 bits of chance, in Crockford's base 32. A `Mint` makes them so that two
-identities from one mint always sort in the order in which they were made, also within one millisecond.
+48 bits of milliseconds since 1970, then 80 random bits, in Crockford's base 32. Two identities from the same `Mint`
+always sort in the order in which they were made, also within a millisecond.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def milliseconds(identity: str) -> int:
 
 
 def check(identity: str, *, field: str = "id") -> str:
-    """The identity itself, or Invalid when it is not a ULID in its one canonical spelling."""
+    """The identity itself; Invalid when the text is not a ULID in canonical spelling."""
     _number(identity, field)
     return identity
 
@@ -60,7 +60,7 @@ def _number(identity: str, field: str) -> int:
 
 
 class Mint:
-    """Makes identities that increase strictly; time and chance are passed in."""
+    """Makes identities that increase strictly; time and random bytes are passed in."""
 
     def __init__(self, milliseconds: Callable[[], int], chance: Callable[[int], bytes]) -> None:
         self._milliseconds = milliseconds
@@ -70,7 +70,7 @@ class Mint:
     def make(self) -> str:
         now = min(self._milliseconds(), _MAX_MILLISECONDS)
         if now > self._last >> _CHANCE_BITS:
-            # Chance once a millisecond; what follows within it counts on from there.
+            # Random bits once a millisecond; later identities within it count on from there.
             self._last = now << _CHANCE_BITS | int.from_bytes(self._chance(10), "big") >> 1
         else:
             self._last += 1

@@ -1,53 +1,55 @@
-"""Isolation: which keys cannot be handled at the moment, and why. An error while a key is handled concerns it alone.
+"""Isolation: keys that cannot be handled at the moment, and why. An error about a key concerns that key alone.
 
-`Ward` is the port of code that handles many keys in one go: it asks which of them are left out for now, and reports the
-ones that raise. `Isolation` is what the leader writes down about them in `status/isolated`, for whoever asks any
-replica. Nothing here reads a clock.
+`Ward` is the port of code that handles many keys in a go: the ward knows which keys are left out for now, and takes the
+errors of the others. `Isolation` is the leader's record in `status/isolated`, which every replica can show. No clock is
+read here.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from controlplane.model.bounds import Count, Line, Many, Revision, Text, TimeOrEmpty
 from controlplane.model.event import About
 from controlplane.model.object import Object, Part
 
 FAILED = "HandlingFailed"
 HANDLED = "HandledAgain"
-# So many keys are named in the record, the newest ones; the rest is counted.
+# The most keys named in the record, the newest; the rest is counted.
 MOST_NAMED = 100
 MOST_ERROR = 300
 
 
 class Isolated(Part, frozen=True, kw_only=True):
-    """One key that is left out. `part` is the component that failed, `count` how often in a row, `again` when the key
-    is tried next."""
+    """A key that is left out. `part` is the failing component, `count` the failures in a row, `again` the time of the
+    next try.
+    """
 
     about: About
-    part: str
-    error: str
-    count: int = 1
-    since: str = ""
-    again: str = ""
+    part: Line
+    error: Text
+    count: Count = 1
+    since: TimeOrEmpty = ""
+    again: TimeOrEmpty = ""
 
 
 class Isolation(Object, tag="Isolation", frozen=True, kw_only=True):
-    """`status/isolated`: there while the leader leaves keys out. `total` counts also those that are not named."""
+    """`status/isolated`: present while the leader leaves keys out. `total` also counts keys that are not named."""
 
-    epoch: int
-    total: int = 0
-    keys: tuple[Isolated, ...] = ()
+    epoch: Revision
+    total: Count = 0
+    keys: Many[Isolated] = ()
 
 
 class Ward(Protocol):
-    """Isolated keys of one component, by kind and name of what they are about."""
+    """Isolated keys of a component, by kind and name of the object."""
 
     def empty(self) -> bool:
-        """Whether nothing is isolated, which is how it is most of the time."""
+        """Whether no key is isolated, the usual state."""
         ...
 
     def holds(self, kind: str, name: str) -> bool:
-        """Whether the key failed and its time to be tried again has not come."""
+        """Whether the key failed and must not be tried again yet."""
         ...
 
     def failed(self, kind: str, name: str, error: Exception) -> None: ...
@@ -58,7 +60,7 @@ class Ward(Protocol):
 
 
 class Bystander:
-    """A ward for who only looks, again and again: what raises is stepped over, and looked at anew next time."""
+    """A ward for repeated reads: failing keys are stepped over, and tried anew next time."""
 
     def empty(self) -> bool:
         return True
@@ -67,15 +69,16 @@ class Bystander:
         return False
 
     def failed(self, kind: str, name: str, error: Exception) -> None:
-        """Whoever acts on it reports it."""
+        """Reported by the component that acts on the key."""
 
     def passed(self, kind: str, name: str) -> None:
-        """Nothing is remembered."""
+        """Not remembered."""
 
 
 class Casualties:
-    """A ward for who asks once and keeps nothing: `orders` and `targets` are left out from the start, the errors of
-    what failed are kept by (kind, name)."""
+    """A ward for a single question: `orders` and `targets` are left out from the start; errors are kept by (kind,
+    name).
+    """
 
     def __init__(self, orders: tuple[str, ...] = (), targets: tuple[str, ...] = ()) -> None:
         self._held = {("Order", name) for name in orders} | {("Target", name) for name in targets}
@@ -92,7 +95,7 @@ class Casualties:
         self.errors[kind, name] = error
 
     def passed(self, kind: str, name: str) -> None:
-        """Nothing is remembered of what went well."""
+        """Successes are not remembered."""
 
     @property
     def orders(self) -> list[str]:
@@ -101,7 +104,7 @@ class Casualties:
 
 
 def sentence(error: BaseException) -> str:
-    """The error in one line that says its kind, since many errors say little else."""
+    """The error in a line that begins with its class, since many errors say little else."""
     text = " ".join(str(error).split())
     kind = type(error).__name__
     return (f"{kind}: {text}" if text else kind)[:MOST_ERROR]

@@ -1,4 +1,4 @@
-"""Job: a definition of work. Field for field what a user may write; `None` means "not said"."""
+"""Job: a definition of work. Each field as a user writes it; `None` means "not said"."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Constraints(Part, frozen=True, kw_only=True):
 
 
 class Toleration(Part, frozen=True, kw_only=True):
-    """A taint of nodes that tasks bear; `op` is Equal or Exists, no `effect` means any, `seconds` for how long."""
+    """A taint of nodes that tasks bear; `op` is Equal or Exists, no `effect` means any, `seconds` bounds the time."""
 
     key: Line = ""
     op: Line = "Equal"
@@ -46,7 +46,7 @@ class Toleration(Part, frozen=True, kw_only=True):
 
 
 class FailureMatch(Part, frozen=True, kw_only=True):
-    """Each list that is not empty must hold what was observed; `attempts` are numbers, from 1 on."""
+    """Each non-empty list must contain the observed value; `attempts` are numbers from 1 on."""
 
     exit_codes: Few[ExitCode] = ()
     reasons: Few[Line] = ()

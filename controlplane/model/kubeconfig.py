@@ -1,9 +1,9 @@
-"""A kubeconfig that somebody else wrote, taken apart into the few things that are needed, strictly.
+"""A kubeconfig from outside, parsed strictly into the few values that are needed.
 
-Whoever may hand in a kubeconfig must not be able to run a command, to read a file of ours or to send our requests
-somewhere unproven with it. So only known fields pass, everything is in the text itself, and the server is proven by
-TLS. All clusters and users of the text are held to this, not only those in use. Every refusal is an Invalid that names
-the field by its path and never shows a value: each of them may be a secret.
+The author of a kubeconfig must not be able to run a command, to read a file of a replica or to send its requests to an
+unproven server. So only known fields pass, all values are in the text itself, and the server is proven by TLS. All
+clusters and users of the text are held to these rules, not only those in use. Every refusal is an Invalid that names
+the field by its path and never shows a value: any value may be a secret.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOP = frozenset({"apiVersion", "kind", "clusters", "users", "contexts", "curren
 _CLUSTER = frozenset({"server", "certificate-authority-data", "tls-server-name", "extensions"})
 _USER = frozenset({"token", "client-certificate-data", "client-key-data", "extensions"})
 _CONTEXT = frozenset({"cluster", "user", "namespace", "extensions"})
-# What is refused for a reason of its own, and the reason.
+# Fields that are refused, and the reasons.
 _RULES: Mapping[str, str] = {
     "exec": "must not be there: nothing is run to log in",
     "auth-provider": "must not be there: nothing is run to log in",
@@ -60,13 +60,13 @@ class Kubeconfig(Part, frozen=True, kw_only=True):
         return f"Kubeconfig(server={self.server!r}, namespace={self.namespace!r})"
 
     def hidden(self) -> tuple[str, ...]:
-        """What must not be seen anywhere, as it may stand in a text of one line."""
+        """Values that must never be shown, as they may appear within a line of text."""
         lines = self.client_key.splitlines()
         return tuple(part for part in (self.token, _data(self.client_key), *lines) if part)
 
 
 def parse(text: str, path: str = "kubeconfig") -> Kubeconfig:
-    """What the text says about its current context, or Invalid."""
+    """The values of the current context, or Invalid."""
     if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
         raise Invalid(path, f"must not be above {MAX_BYTES // 1024} KiB")
     whole = _mapping(_load(text, path), path)
@@ -91,7 +91,7 @@ def parse(text: str, path: str = "kubeconfig") -> Kubeconfig:
 
 
 def render(config: Kubeconfig) -> str:
-    """A kubeconfig that says this and nothing else."""
+    """A kubeconfig with these values only."""
     cluster = {
         "server": config.server,
         "certificate-authority-data": _data(config.ca),
@@ -172,7 +172,7 @@ def _entries(
 ) -> dict[str, tuple[dict[str, Any], str]]:
     """Each entry of the list by its name, with its path."""
     here = f"{path}.{plural}"
-    found: dict[str, tuple[dict[str, Any], str]] = {}
+    entries: dict[str, tuple[dict[str, Any], str]] = {}
     listed = whole.get(plural)
     if not isinstance(listed, list) or not listed:
         raise Invalid(here, "must be a list with at least one entry")
@@ -183,12 +183,12 @@ def _entries(
         name = _text(entry, "name", place)
         if not name:
             raise Invalid(f"{place}.name", "must not be empty")
-        if name in found:
+        if name in entries:
             raise Invalid(f"{place}.name", "is there twice")
         inner = _mapping(entry.get(singular), f"{place}.{singular}")
         check(inner, f"{place}.{singular}")
-        found[name] = (inner, f"{place}.{singular}")
-    return found
+        entries[name] = (inner, f"{place}.{singular}")
+    return entries
 
 
 def _current(
@@ -205,20 +205,20 @@ def _current(
 def _named(
     entries: Mapping[str, tuple[dict[str, Any], str]], context: Mapping[str, Any], field: str, path: str
 ) -> dict[str, Any]:
-    found = entries.get(context[field])
-    if found is None:
+    entry = entries.get(context[field])
+    if entry is None:
         raise Invalid(f"{path}.{field}", f"must name one of the {field}s")
-    return found[0]
+    return entry[0]
 
 
 # Single fields
 
 
-def _only(value: Mapping[str, Any], known: frozenset[str], path: str) -> None:
+def _only(value: Mapping[str, Any], allowed: frozenset[str], path: str) -> None:
     for name in value:
-        if name in _RULES and name not in known:
+        if name in _RULES and name not in allowed:
             raise Invalid(f"{path}.{name}", _RULES[name])
-        if name not in known:
+        if name not in allowed:
             raise Invalid(f"{path}.{_short(name)}", "is not a field that is taken here")
 
 
@@ -229,12 +229,12 @@ def _mapping(value: object, path: str) -> dict[str, Any]:
 
 
 def _text(value: Mapping[str, Any], field: str, path: str) -> str:
-    found = value.get(field)
-    if found is None:
+    text = value.get(field)
+    if text is None:
         return ""
-    if not isinstance(found, str):
+    if not isinstance(text, str):
         raise Invalid(f"{path}.{field}", "must be text")
-    return found
+    return text
 
 
 def _short(name: str) -> str:
@@ -272,7 +272,7 @@ _MAX_DEPTH = 16
 
 class _Strict(_LOADER):  # type: ignore[misc]
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """Of a key that is there twice nobody knows which one another reader takes."""
+        """A duplicate key is refused: readers differ in which value they take."""
         names = [key.value for key, _ in node.value]
         if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise _Refused("a key is there twice, or is no text")
@@ -280,11 +280,11 @@ class _Strict(_LOADER):  # type: ignore[misc]
 
 
 class _Refused(Exception):
-    """It is YAML, but not of the plain kind."""
+    """YAML, but not of the plain kind."""
 
 
 def _load(text: str, path: str) -> object:
-    """The parser's own messages show pieces of the text, so only the place is told."""
+    """The parser's own messages show pieces of the text, so that only the position is told."""
     try:
         _check_plain(text)
         return yaml.load(text, Loader=_Strict)
@@ -299,7 +299,7 @@ def _load(text: str, path: str) -> object:
 
 
 def _check_plain(text: str) -> None:
-    """An alias could make a small text large, deep nesting could break who reads it, a tag makes the parser convert."""
+    """Aliases could make a small text large, deep nesting could break readers, tags make the parser convert values."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:

@@ -1,4 +1,4 @@
-"""Candidate, Term, Cycle: who may lead, who led, and what each cycle did."""
+"""Candidate, Term, Cycle: replicas that may lead, replicas that led, and the work of each cycle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.model.object import Object, Part
 
 
 class TermEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How the term before ended: stepped-down, pulse-closed, pulse-silent, lease-gone, or first when there was none."""
+    """The end of the term before: stepped-down, pulse-closed, pulse-silent, lease-gone; first if there was none."""
 
     epoch: Revision
     how: Line
@@ -17,10 +17,10 @@ class TermEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidate(Object, tag="Candidate", frozen=True, kw_only=True):
-    """`election/<lease-hex>`. `incarnation` is one process's life; `proclaimed` counts its own rewrites.
+    """`election/<lease-hex>`. `incarnation` is the life of a process; `proclaimed` counts its own rewrites.
 
-    `ended` is the term that this candidate ended by its pulse, noted in the transaction that ended it. `keys` names the
-    keys with which it can open secrets.
+    `ended` is the term that this candidate ended by its pulse, noted in the transaction that ended the term. `keys`
+    names the keys with which the replica can open secrets.
     """
 
     id: Line
@@ -46,7 +46,7 @@ class Term(Object, tag="Term", omit_defaults=False, frozen=True, kw_only=True):
 
 
 class WaitingGroup(Part, frozen=True, kw_only=True):
-    """Tasks that one cycle could not place: `targets` counts the targets by what refused, `nearest` came closest."""
+    """Tasks that a cycle could not place: `targets` counts the targets by refusal, `nearest` came closest."""
 
     order: Line
     job: Line
@@ -57,11 +57,11 @@ class WaitingGroup(Part, frozen=True, kw_only=True):
 
 
 class Cycle(Object, tag="Cycle", omit_defaults=False, frozen=True, kw_only=True):
-    """One cycle with all inputs that a replay needs. `n` goes on counting across terms.
+    """A cycle with all inputs that a replay needs. `n` goes on counting across terms.
 
-    `waiting` tells of the first few groups that did not fit; the rest is in `refused`, and in what explain computes.
+    `waiting` shows the first few groups that did not fit; the rest is in `refused`, and in the answers of explain.
     `isolated` and `isolated_targets` name the orders and targets that were left out because handling them failed, as
-    far as the record takes them; `isolated_total` counts the orders.
+    far as the record has room; `isolated_total` counts the orders.
     """
 
     epoch: Revision

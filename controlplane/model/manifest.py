@@ -1,8 +1,8 @@
-"""From what a person wrote (plain dicts of YAML or JSON) to model structs, strictly.
+"""From documents of people (plain dicts of YAML or JSON) to model structs, strictly.
 
-Every refusal is an Invalid that names the field by its path and the rule it broke. Unknown fields are refused here,
-quantities and durations with suffixes become numbers here. What needs the state of the cluster (unknown names,
-limits, defaults) is the business of admission, not of this module.
+Every refusal is an Invalid that names the field by its path and the broken rule. Unknown fields are refused here;
+quantities and durations with suffixes become numbers here. Checks against the state of the cluster (unknown names,
+limits, defaults) are the business of admission, not of this module.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 from controlplane.model import quantity
 from controlplane.model.errors import Invalid
 from controlplane.model.job import Job
+from controlplane.model.kinds import WRITTEN
 from controlplane.model.order import OrderRequest
 from controlplane.model.packet import Packet
 from controlplane.model.resource import Resource
@@ -29,17 +30,6 @@ from controlplane.model.target import Target
 
 Manifest = Job | Packet | Resource | Target | Rule | ScalePolicy | SecretWish | OrderRequest | Settings
 
-KINDS: Mapping[str, type[msgspec.Struct]] = {
-    "Job": Job,
-    "Packet": Packet,
-    "Resource": Resource,
-    "Target": Target,
-    "Rule": Rule,
-    "ScalePolicy": ScalePolicy,
-    "Secret": SecretWish,
-    "Order": OrderRequest,
-    "Settings": Settings,
-}
 _MAX_DEPTH = 12
 # Numbers that may be negative.
 _SIGNED = frozenset({"prefer"})
@@ -56,13 +46,13 @@ _WRITTEN_BY_THE_SYSTEM = frozenset({"created"})
 
 
 def read(document: object) -> Manifest:
-    """One document to one object. `kind` says which; a field that the system writes itself is refused."""
+    """A document to an object of its `kind`; fields that only the system writes are refused."""
     if not isinstance(document, Mapping):
         raise Invalid("document", f"must be a mapping with a kind, not {_name_of(document)}")
     kind = document.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise Invalid("kind", f"must be one of {', '.join(KINDS)}, not {kind!r}")
-    return typing.cast(Manifest, _struct(document, KINDS[kind], "", 0))
+    if not isinstance(kind, str) or kind not in WRITTEN:
+        raise Invalid("kind", f"must be one of {', '.join(WRITTEN)}, not {kind!r}")
+    return typing.cast(Manifest, _struct(document, WRITTEN[kind], "", 0))
 
 
 def _struct(value: object, struct: type[msgspec.Struct], path: str, depth: int) -> msgspec.Struct:
@@ -70,7 +60,7 @@ def _struct(value: object, struct: type[msgspec.Struct], path: str, depth: int) 
         raise Invalid(path or "document", f"must be a mapping, not {_name_of(value)}")
     if depth > _MAX_DEPTH:
         raise Invalid(path, f"must not be nested deeper than {_MAX_DEPTH} levels")
-    known = _fields(struct)
+    fields = _fields(struct)
     tag = struct.__struct_config__.tag
     arguments: dict[str, Any] = {}
     for key, item in value.items():
@@ -79,9 +69,9 @@ def _struct(value: object, struct: type[msgspec.Struct], path: str, depth: int) 
             if item != tag:
                 raise Invalid(here, f"must be {tag} here, not {item!r}")
             continue
-        if not isinstance(key, str) or key not in known or key in _WRITTEN_BY_THE_SYSTEM:
+        if not isinstance(key, str) or key not in fields or key in _WRITTEN_BY_THE_SYSTEM:
             raise Invalid(here, f"is not a field of {tag or struct.__name__}")
-        attribute, kind = known[key]
+        attribute, kind = fields[key]
         if item is not None:
             duration = key in _DURATIONS
             arguments[attribute] = (

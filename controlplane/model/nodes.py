@@ -1,7 +1,7 @@
-"""Constraints on the nodes inside a cluster, told from those on targets by a prefix. Pure.
+"""Constraints on the nodes inside a cluster, told apart from constraints on targets by a prefix. Pure.
 
-`{label: node/disktype, op: In, values: [ssd]}` asks for a node with the label `disktype` on whichever cluster the task
-goes to. Which cluster that is, targets' own labels decide.
+`{label: node/disktype, op: In, values: [ssd]}` asks for a node with the label `disktype` in the cluster of the task.
+The labels of targets decide about the cluster.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from controlplane.model.job import Constraint, Constraints
 
 PREFIX = "node/"
-KUBERNETES = "kubernetes"
 
 
 def is_of_node(constraint: Constraint) -> bool:
@@ -21,15 +20,19 @@ def is_of_node(constraint: Constraint) -> bool:
 
 
 def of_targets(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    return tuple(one for one in constraints if not is_of_node(one))
+    return tuple(constraint for constraint in constraints if not is_of_node(constraint))
 
 
 def of_nodes(constraints: Constraints | None) -> Constraints | None:
-    """With the labels as nodes have them; None when nothing is said about nodes."""
+    """With the labels as nodes have them; None without constraints on nodes."""
     if constraints is None:
         return None
     hard, soft = (
-        tuple(replace(one, label=one.label.removeprefix(PREFIX)) for one in some if is_of_node(one))
+        tuple(
+            replace(constraint, label=constraint.label.removeprefix(PREFIX))
+            for constraint in some
+            if is_of_node(constraint)
+        )
         for some in (constraints.hard, constraints.soft)
     )
     return Constraints(hard=hard, soft=soft) if hard or soft else None

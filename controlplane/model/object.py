@@ -1,6 +1,6 @@
-"""What all stored objects share: frozen, compact JSON with `kind` first, unknown fields ignored when read.
+"""The base of all stored objects: frozen, compact JSON with `kind` first, unknown fields ignored when read.
 
-A tree of plain values has no cycles, so that none of them is ever looked at by the garbage collector.
+A tree of plain values has no cycles, so that these objects are kept from the garbage collector.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from controlplane.model.bounds import Labels, Line, Name, TimeOrEmpty
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A piece of an object: no kind of its own."""
+    """A piece of an object, without a kind."""
 
 
 class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
-    """One value in etcd. Fields that equal their default are left out of the JSON."""
+    """A value in etcd. Fields that equal their default are left out of the JSON."""
 
 
 class Named(Object, frozen=True, kw_only=True):

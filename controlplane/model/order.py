@@ -1,6 +1,6 @@
-"""Order: the intention to run a packet once, with all that it resolved to when it was submitted.
+"""Order: the intention to run a packet once, with the packet as resolved when the order was submitted.
 
-`resolved` stays encoded: orders of the same packet carry the same bytes, and readers keep one decoded copy per digest.
+`resolved` stays encoded: orders of the same packet carry the same bytes, and readers keep a decoded copy per digest.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from controlplane.model.schedule import Schedule
 
 
 def content_digest(raw: bytes | msgspec.Raw) -> str:
-    """Names the content, whatever carries it."""
+    """Names the content, whatever object carries the content."""
     return hashlib.blake2b(raw, digest_size=16).hexdigest()
 
 
 class ResolvedJob(Part, frozen=True, kw_only=True):
-    """One job of the packet as it was at submission; its `name` is unique in the order, `count` tasks run it."""
+    """A job of the packet as it was at submission; `name` is unique in the order, `count` tasks run the job."""
 
     job: Job
     count: TaskCount = 1
@@ -60,7 +60,7 @@ class Resolved(Part, frozen=True, kw_only=True):
 
 
 class OrderRequest(Object, tag="Order", frozen=True, kw_only=True):
-    """An order as a client sends it; nothing is filled in yet."""
+    """An order as a client sends it, before defaults are filled in."""
 
     id: str = ""
     packet: str | Packet = ""
@@ -78,14 +78,14 @@ class OrderRequest(Object, tag="Order", frozen=True, kw_only=True):
 
 
 class TaskSelection(Part, frozen=True, kw_only=True):
-    """Tasks of one job: the one with the index, all of them without."""
+    """Tasks of a job: with an index a single task, else all."""
 
     job: Line
     index: TaskIndex | None = None
 
 
 class Move(Part, frozen=True, kw_only=True):
-    """The attempt is to end where it is; the next one avoids that target, and goes to `to` if that is said."""
+    """The attempt has to end where it is; the next attempt avoids the target, and goes to `to` if given."""
 
     job: Line
     index: TaskIndex
@@ -94,7 +94,7 @@ class Move(Part, frozen=True, kw_only=True):
 
 
 class Release(Part, frozen=True, kw_only=True):
-    """Tasks that were held up to that revision may go on: one, those of a job, or, without a job, all of the order."""
+    """Tasks that were held up to the revision may go on: a single task, a job's tasks, or all tasks of the order."""
 
     until: Revision
     job: Line = ""
@@ -102,23 +102,27 @@ class Release(Part, frozen=True, kw_only=True):
 
 
 class Stopped(Part, frozen=True, kw_only=True):
-    """A person's word that nothing of this attempt runs any more, wherever it was placed."""
+    """A person's word that no process of this attempt runs any more, wherever the attempt was placed."""
 
     job: Line
     index: TaskIndex
     attempt: SmallCount
 
 
+# Fields that hold the user's wishes about an order under way.
+WISHES = ("cancel", "paused", "cancel_tasks", "moves", "releases", "stopped")
+
+
 class Order(Object, tag="Order", frozen=True, kw_only=True):
-    """An order as stored. `packet` is the packet's name, empty for an inline one without a name.
+    """An order as stored. `packet` is the packet's name, empty for an inline packet without a name.
 
-    `resolved_digest` names the content of `resolved`; `digest` is that of the request as sent, by which a repeated
-    submit is told from another order with the same identity. `cancel` and `paused` are wishes of the user, and so are
-    `cancel_tasks`, `moves`, `releases` and `stopped`. `resources` are copies of what tasks that are not placed yet get
-    beside what their packet and jobs name.
+    `resolved_digest` names the content of `resolved`; `digest` is the digest of the request as sent, which tells a
+    repeated submit from another order with the same identity. `cancel`, `paused`, `cancel_tasks`, `moves`, `releases`
+    and `stopped` are wishes of the user (WISHES). `resources` are copies of resources for tasks that are not placed
+    yet, beside the resources of packet and jobs.
 
-    One with a `schedule` is a template: it never runs itself. Its runs, which the leader makes, name it as `template`,
-    with the time for which they were `scheduled` and the `epoch` that made them.
+    An order with a `schedule` is a template, which never runs itself. The leader makes the runs, which name their
+    `template`, the time for which they were `scheduled` and the `epoch` that made them.
     """
 
     id: Line
@@ -168,7 +172,7 @@ class Reason(Part, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How many tasks of an order are in each phase. All of them are always written."""
+    """The number of tasks of an order in each phase. All fields are always written."""
 
     pending: TaskCount = 0
     placed: TaskCount = 0
@@ -180,13 +184,14 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class OrderStatus(Object, tag="OrderStatus", frozen=True, kw_only=True):
-    """The folded progress of one order (the order fulfilment), written by the leader.
+    """The folded progress of an order (the order fulfilment), written by the leader.
 
-    `answered` is the revision of the order that this takes account of. `expired` are jobs whose waiting tasks failed,
-    since they could not make the deadline any more.
+    `answered` is the revision of the order that this status takes into account. `expired` are jobs whose waiting tasks
+    failed because they could not make the deadline any more.
 
-    Of a recurring one: `scheduled` is the last time that was dealt with, made or not, `runs` how many were made, `next`
-    when another comes. A run that gave way to a later one names that in `replaced_by`, which counts as its cancel.
+    Of a recurring order: `scheduled` is the last time dealt with, made or missed, `runs` the number of runs made,
+    `next` the time of the next run. A run replaced by a later run names that run in `replaced_by`, which counts as a
+    cancel.
     """
 
     order: Line

@@ -1,8 +1,8 @@
-"""How often joblets speak: heartbeats, leases and stats, by the settings and the number of targets.
+"""The pace of joblets: heartbeats, leases and statistics, by the settings and the number of targets.
 
-What a target costs must not grow with the number of them, so the intervals do. The settings' values are the floor. The
-number counts in powers of two, so that one more target does not change what the others were promised. All replicas
-work it out from the same state: the settings, the targets, and what the leader says of each.
+The cost of a target must not grow with the number of targets, so that intervals grow instead. The settings are the
+lower bound. The number counts in powers of two, so that another target does not change the promises of all others. All
+replicas compute the pace from the same state: the settings, the targets, and the leader's status of each target.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from controlplane.model.settings import Settings
 BEATS_A_SECOND = 96.0
 REPORTS_A_SECOND = 32.0
 BUSY_REPORTS_A_SECOND = 128.0
-# An idle target reports this much less often than a busy one, even when there are few.
+# An idle target reports this much less often than a busy target, even with few targets.
 IDLE_FACTOR = 3
 _WATCHED = frozenset({"Suspect", "Failed", "Draining"})
 
 
 class Pace(NamedTuple):
-    """Of the heartbeat of one session: how often, and how long its lease lasts."""
+    """The heartbeat of a session: its interval, and the time of the lease."""
 
     heartbeat_seconds: float
     lease_seconds: int
@@ -37,7 +37,7 @@ def pace(settings: Settings, targets: int) -> Pace:
 
 
 def stats_seconds(settings: Settings, targets: int, *, busy: bool, phase: str = "") -> float:
-    """How often one target reports: more often when it is busy, or when its phase asks for attention."""
+    """The interval of a target's reports: shorter when busy, or when the phase asks for attention."""
     many = counted(targets)
     floor = float(settings.stats_interval)
     if busy or phase in _WATCHED:
@@ -51,5 +51,5 @@ def counted(targets: int) -> int:
 
 
 def outgrown(lease_seconds: float, wanted: Pace) -> bool:
-    """Whether a session's lease is too short for the heartbeat that it should have by now, or needlessly long."""
+    """Whether a session's lease is too short for the wanted heartbeat, or needlessly long."""
     return wanted.lease_seconds >= 2 * lease_seconds or 4 * wanted.lease_seconds <= lease_seconds

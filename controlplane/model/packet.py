@@ -1,4 +1,4 @@
-"""Packet: a set of jobs, each by name or as the object itself with a count, joined with resources."""
+"""Packet: a set of jobs, each a name or an inline object with a count, joined with resources."""
 
 from __future__ import annotations
 

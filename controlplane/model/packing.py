@@ -1,4 +1,4 @@
-"""Packing: how many tasks of one job travel together as one fulfilment, and what they need together. Pure."""
+"""Packing: the number of tasks of a job in a fulfilment, and their requests together. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from controlplane.model.quantity import Number, whole
 
 
 def sizes(count: int, pack: int) -> Iterator[int]:
-    """So many tasks, up to `pack` at a time."""
+    """`count` tasks, up to `pack` at a time."""
     for begun in range(0, count, pack):
         yield min(pack, count - begun)
 
 
 def together(requests: Iterable[tuple[str, Number]], count: int) -> dict[str, Number]:
-    """What so many equal tasks request; fractions that only floats make are left out."""
+    """The requests of `count` equal tasks, without float noise."""
     return {name: whole(round(amount * count, 9)) for name, amount in requests}

@@ -1,4 +1,4 @@
-"""The phase of an order, folded from where its tasks stand."""
+"""The phase of an order, folded from the counts of its tasks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from controlplane.model.order import Counts
 
 
 def phase_of(counts: Counts, *, cancel: bool, paused: bool, began: bool, excused: int = 0) -> OrderPhase:
-    """`began`: something was placed at least once. A final phase needs every task to have ended.
+    """`began`: a task was placed at least once. A final phase needs every task to have ended.
 
-    `excused`: tasks that the user cancelled one by one; they do not fail the order.
+    `excused`: tasks that the user cancelled singly; they do not fail the order.
     """
     if counts.pending + counts.placed + counts.running + counts.held == 0:
         if counts.cancelled and cancel:

@@ -1,7 +1,7 @@
 """Quantities and durations as people write them (`500m`, `4Gi`, `2h`), and the plain numbers they stand for.
 
-Inside the system, and in etcd, a quantity is a number of cores, bytes or whatever it names, and a duration is a
-number of seconds. Whole numbers are ints, so that JSON shows `2`, not `2.0`.
+Inside the system, and in etcd, a quantity is a number of cores, bytes or other units, and a duration is a number of
+seconds. Whole numbers are ints, so that JSON shows `2`, not `2.0`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from controlplane.model.errors import Invalid
 Number = int | float
 
 MOST, LEAST = MOST_AMOUNT, LEAST_AMOUNT
+# Amounts that differ by less are equal: sums of floats are not exact, and every amount is at least a thousand times it.
+EPSILON = 1e-9
 
 _QUANTITY = re.compile(
     # No more digits than any amount needs, so that every match is a finite number.
@@ -30,14 +32,14 @@ _DURATION_SUFFIX = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def whole(number: Number) -> Number:
-    """The same number, as an int when it is one."""
+    """The same number, as an int when whole."""
     if isinstance(number, float) and number.is_integer():
         return int(number)
     return number
 
 
 def check(number: Number, field: str) -> Number:
-    """The number, or Invalid when it cannot be an amount of anything."""
+    """The number; Invalid when the number cannot be an amount."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise Invalid(field, "must be a number, or a number with a suffix such as 500m or 4Gi")
     if isinstance(number, float) and not math.isfinite(number):
@@ -52,7 +54,7 @@ def check(number: Number, field: str) -> Number:
 
 
 def sane(amounts: Mapping[str, Number]) -> bool:
-    """Whether all of them can be amounts of something; what was admitted is, what somebody put into etcd may not be."""
+    """Whether all numbers can be amounts: admitted numbers are, numbers put into etcd by hand may not be."""
     for amount in amounts.values():  # noqa: SIM110 - asked of every fulfilment, on every replica
         if amount != 0 and not LEAST <= amount <= MOST:
             return False
@@ -100,7 +102,7 @@ def parse_duration(text: object, field: str) -> Number:
 
 
 def show(name: str, number: Number) -> str:
-    """For tables: bytes get a binary suffix where that is exact enough to read, the rest stays a number."""
+    """For tables: bytes get a binary suffix where precise enough to read, other numbers stay."""
     if name in ("memory", "storage", "disk") and number >= 2**10:
         for suffix, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
             if number >= size:

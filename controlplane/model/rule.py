@@ -1,4 +1,4 @@
-"""Rule: one sentence of the expert system, `when` an expression holds `then` an effect."""
+"""Rule: a sentence of the expert system, `when` an expression holds `then` an effect."""
 
 from __future__ import annotations
 

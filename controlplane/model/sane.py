@@ -1,8 +1,8 @@
-"""Whether a struct that was built or decoded holds sane values: the rules of `model/bounds` that a type cannot say.
+"""Sanity of built or decoded structs: the rules of `model/bounds` beyond types.
 
-One check per struct, made once from the types of its fields, structs inside of it included; a struct without such
-fields has none. `store/codec` asks on every read and, for admission, before every write. A struct with rules across
-its fields has them in a method `misfit`, which gives the field and the rule that it breaks.
+A check per struct, made once from the types of its fields, inner structs included; a struct without such fields has no
+check. `store/codec` asks on every read and, for admission, before every write. A struct with rules across its fields
+has a method `misfit`, which gives the field and the broken rule.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controlplane.model import times
-from controlplane.model.bounds import LEAST_AMOUNT, MOST_AMOUNT, MOST_MEASURED, Rule
+from controlplane.model.bounds import LEAST_AMOUNT, MOST_AMOUNT, MOST_MEASURED, FieldRule
 from controlplane.model.errors import Invalid
 
 
 class Insane(NamedTuple):
-    """The path of a field, from the value that was asked about on, and the rule that the field breaks."""
+    """The path of a field, relative to the checked value, and the broken rule."""
 
     path: str
     rule: str
@@ -30,21 +30,21 @@ class Insane(NamedTuple):
         return Insane(front + self.path, self.rule)
 
 
-# Paths are put together only for what is found insane: nearly nothing is.
+# Paths are built only for insane values, which are rare.
 Check = Callable[[Any], Insane | None]
 
 
 def check(item: msgspec.Struct) -> None:
-    """Invalid, with the field's path and the rule, for a value that is not sane."""
-    found = check_of(type(item))
-    insane = found(item) if found is not None else None
+    """Invalid, with the field's path and the rule, for an insane value."""
+    check_struct = check_of(type(item))
+    insane = check_struct(item) if check_struct is not None else None
     if insane is not None:
         raise Invalid(insane.path.removeprefix("."), insane.rule)
 
 
 @cache
 def check_of(kind: type[msgspec.Struct]) -> Check | None:
-    """The check of that struct; None when the types of its fields say everything."""
+    """The check of the struct; None when the types of its fields say all."""
     hints = typing.get_type_hints(kind, include_extras=True)
     checks = [(field.name, f".{field.encode_name}", _of(hints[field.name])) for field in msgspec.structs.fields(kind)]
     fields = tuple((name, shown, found) for name, shown, found in checks if found is not None)
@@ -66,7 +66,7 @@ def check_of(kind: type[msgspec.Struct]) -> Check | None:
 
 
 def _of(hint: Any) -> Check | None:
-    """The check of one field; it is asked about values that are there."""
+    """The check of a field, for values other than None."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         rules = [meta.extra["rule"] for meta in parts[1:] if isinstance(meta, msgspec.Meta) and meta.extra]
@@ -83,11 +83,11 @@ def _of(hint: Any) -> Check | None:
 
 
 def _of_union(parts: list[Any]) -> Check | None:
-    """Of the kinds that a field may have at most one is checked: an object that may stand in the place of its name."""
-    found = [(part, each) for part in parts if (each := _of(part)) is not None]
-    if not found:
+    """A union has at most one checked member: an object that may stand in the place of its name."""
+    checked = [(part, each) for part in parts if (each := _of(part)) is not None]
+    if not checked:
         return None
-    ((part, each),) = found
+    ((part, each),) = checked
     if len(parts) == 1:
         return each
     return lambda value: each(value) if isinstance(value, part) else None
@@ -144,8 +144,8 @@ def _measures(values: Mapping[str, float]) -> Insane | None:
 
 
 _RULES: Mapping[str, Check] = {
-    Rule.TIME: _time,
-    Rule.TIME_OR_EMPTY: _time_or_empty,
-    Rule.AMOUNTS: _amounts,
-    Rule.MEASURES: _measures,
+    FieldRule.TIME: _time,
+    FieldRule.TIME_OR_EMPTY: _time_or_empty,
+    FieldRule.AMOUNTS: _amounts,
+    FieldRule.MEASURES: _measures,
 }

@@ -1,7 +1,7 @@
-"""ScalePolicy: how the number and the size of targets of one class of work follow the load; and what came of it.
+"""ScalePolicy: how the number and the size of targets of a class of work follow the load; and the records of scaling.
 
-A policy makes targets of its own and counts only those. `Made` is the intent for one of them, on record before anybody
-is asked for it; `Scaling` is what a policy did. Numbers that a user did not give are filled in at admission.
+A policy makes targets of its own and counts only those. `Made` is the intent for a target, on record before any
+provider is asked; `Scaling` is the record of a policy's actions. Admission fills in numbers that a user left out.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from controlplane.model.quantity import Number
 
 
 class Metric(StrEnum):
-    """What a threshold is compared with, over the work that a policy serves.
+    """The value that a threshold is compared with, over the work that a policy serves.
 
-    queue: how many tasks wait. wait: for how many seconds the longest waiting order has waited. utilisation: how much
-    of the fullest quantity of the policy's own targets is in use, in percent.
+    queue: the number of waiting tasks. wait: the seconds for which the longest-waiting order has waited. utilisation:
+    the used part of the fullest quantity of the policy's own targets, in percent.
     """
 
     QUEUE = "queue"
@@ -53,7 +53,7 @@ _ROUNDING = 1e-9
 
 
 class WorkSelector(Part, frozen=True, kw_only=True):
-    """The work that counts: jobs of this class, with these labels, for this region. What is not said matches all."""
+    """The work that counts: jobs of this class, with these labels, for this region. Empty fields match all."""
 
     class_: Line = field(default="", name="class")
     labels: Labels = {}
@@ -61,7 +61,7 @@ class WorkSelector(Part, frozen=True, kw_only=True):
 
 
 class TargetTemplate(Part, frozen=True, kw_only=True):
-    """What the targets are that a policy makes."""
+    """The targets that a policy makes."""
 
     driver: Line = ""
     region: Line = ""
@@ -74,21 +74,22 @@ class TargetSize(Part, frozen=True, kw_only=True):
 
 
 class ClusterApi(Part, frozen=True, kw_only=True):
-    """Where machines come from: the MachineDeployment of this namespace of the management cluster that new ones are
-    copied from, and what one machine brings."""
+    """The source of machines: the MachineDeployment in this namespace of the management cluster that is copied, and the
+    capacity of a machine.
+    """
 
     namespace: Line = ""
     template: Line = ""
     machine: Amounts = {}
 
     def machines(self, capacity: Mapping[str, Number]) -> int:
-        """How many machines have that much, of every quantity."""
+        """The number of machines with this capacity, of every quantity."""
         needed = (amount / self.machine[name] for name, amount in capacity.items() if self.machine.get(name))
         return max(1, math.ceil(max(needed, default=1) - _ROUNDING))
 
 
 class ScalePolicy(Named, tag="ScalePolicy", frozen=True, kw_only=True):
-    """`sizes` are the steps in which one target grows, the smallest first; without them its size is the template's."""
+    """`sizes` are the steps in which a target grows, the smallest first; without sizes, the template's capacity."""
 
     provider: Line = ""
     metric: Line = ""
@@ -112,8 +113,9 @@ class ScalePolicy(Named, tag="ScalePolicy", frozen=True, kw_only=True):
 
 
 class MadePhase(StrEnum):
-    """Requested: the provider is asked for it. Up: its joblet came. Resizing: the provider is asked for another size.
-    Removing: nothing was on it, nothing can be placed there any more, and the provider is asked to take it away."""
+    """Requested: the provider is asked for the target. Up: the joblet came. Resizing: the provider is asked for another
+    size. Removing: the target was empty, no work can be placed there any more, and the provider is asked to remove it.
+    """
 
     REQUESTED = "Requested"
     UP = "Up"
@@ -121,7 +123,7 @@ class MadePhase(StrEnum):
     REMOVING = "Removing"
 
 
-# The phase of an intent that is on record may be written again; after Removing there is nothing.
+# The phase of an intent may be written again; Removing is the last phase.
 MADE_STEPS = frozenset(
     {
         (MadePhase.REQUESTED, MadePhase.UP),
@@ -139,10 +141,10 @@ REMOVE = "remove"
 class Made(Object, tag="Made", frozen=True, kw_only=True):
     """`status/made/<target>`: a target that the system makes.
 
-    `id` stays for its life: a later target of the same name is another one. `request` names what is asked of the
-    provider now and is its idempotency key; each new intent has a new one and the next `generation`. With `want`
-    "remove" the target takes no new work. All that the provider has to know is here, so that it can be asked after the
-    policy changed or went.
+    `id` stays for life: a later target of the same name has another id. `request` names the current request to the
+    provider and is the idempotency key; each new intent has a new request and the next `generation`. With `want`
+    "remove" the target takes no new work. The record holds all that the provider has to know, so that the provider can
+    be asked after the policy changed or went.
     """
 
     id: Line
@@ -164,7 +166,7 @@ class Made(Object, tag="Made", frozen=True, kw_only=True):
 
 
 class ScalingStep(Part, frozen=True, kw_only=True):
-    """One thing that scaling did: `grow`, `shrink`, `keep` or `resize`; to how many targets, and why."""
+    """An action of scaling: `grow`, `shrink`, `keep` or `resize`; the resulting number of targets, and why."""
 
     at: TimeOrEmpty
     action: Line
@@ -174,9 +176,9 @@ class ScalingStep(Part, frozen=True, kw_only=True):
 
 
 class Scaling(Object, tag="Scaling", frozen=True, kw_only=True):
-    """`status/scaling/<policy>`: what the policy did last, since when it cools down, and the newest of its steps.
+    """`status/scaling/<policy>`: the last action of the policy, the start of the cool-down, and the newest steps.
 
-    `serial` is the highest number that a target's name was made with: while the policy is there, none is used again.
+    `serial` is the highest number in a target's name: while the policy exists, no number is used again.
     """
 
     policy: Line

@@ -1,9 +1,9 @@
-"""When a recurring order runs: cron expressions by the clocks of a time zone, and the identity of each run. Pure.
+"""The times of a recurring order: cron expressions by the clocks of a time zone, and the identity of each run. Pure.
 
-Expressions have five fields, or six with seconds in front, as Debian's cron reads them. Where the clocks change, one
-that names its minute and its hour happens once on that day: at the first real minute after a time that is skipped, and
-at the first of two times that come twice. One with a `*` in front of its minute or hour, or with seconds, follows real
-time: it leaves out what is skipped and happens again in the hour that comes again.
+Expressions have five fields, or six with seconds in front, as Debian's cron reads them. Where the clocks change, an
+expression that names minute and hour happens once on that day: at the first real minute after a skipped time, and at
+the first of two times that come twice. An expression with a `*` in front of its minute or hour, or with seconds,
+follows real time: skipped times are left out, and repeated times happen again.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from controlplane.model.windows import zone
 MISSED = ("skip", "last", "all")
 OVERLAP = ("allow", "skip", "replace")
 _LONGEST = 256
-# Runs of one recurring order come no closer together, unless there are few of them in all.
+# Runs of a recurring order come no closer together, unless few runs are made in all.
 LEAST_SECONDS = 10
 FEW_RUNS = 100
 _SECOND = timedelta(seconds=1)
-# How much further back each look goes that did not find enough.
+# How much further back each next look goes.
 _FURTHER = 4
 
 
 class Schedule(Part, frozen=True, kw_only=True):
-    """`missed`: what becomes of runs whose time passed while nobody could make them; `overlap`: of one whose time comes
-    while an earlier run is under way. `until` and `limit` bound it: no run later than that, no more runs than that."""
+    """`missed`: the fate of runs whose time passed while no leader could make them; `overlap`: of a run whose time
+    comes while an earlier run is open. `until` and `limit` bound the schedule: the last time, and the number of runs.
+    """
 
     cron: Line = ""
     tz: Line = "UTC"
@@ -46,7 +47,7 @@ class Schedule(Part, frozen=True, kw_only=True):
 
 
 def check(schedule: Schedule, field: str = "schedule") -> None:
-    """Invalid, with the field's path, for what cannot be read as a schedule."""
+    """Invalid, with the field's path, for an unreadable schedule."""
     if len(schedule.cron) > _LONGEST:
         raise Invalid(f"{field}.cron", f"must not be longer than {_LONGEST} characters")
     if zone(schedule.tz) is None:
@@ -66,7 +67,7 @@ def check(schedule: Schedule, field: str = "schedule") -> None:
 
 
 def check_interval(schedule: Schedule, field: str = "schedule") -> None:
-    """Invalid when its runs would come closer together than the least interval; `check` has been passed."""
+    """Invalid when runs would come closer together than the least interval; `check` has passed before."""
     few = schedule.limit is not None and schedule.limit <= FEW_RUNS
     if not few and closest_seconds(schedule.cron) < LEAST_SECONDS:
         rule = f"must not name times less than {LEAST_SECONDS} s apart, unless limit is at most {FEW_RUNS}"
@@ -74,7 +75,7 @@ def check_interval(schedule: Schedule, field: str = "schedule") -> None:
 
 
 def closest_seconds(cron: str) -> int:
-    """How far apart the times of an expression are at least. Only its seconds and minutes matter below a minute."""
+    """The least distance between times of the expression. Below a minute only seconds and minutes matter."""
     parsed = CronSim(cron, datetime(2000, 1, 1, tzinfo=UTC))
     seconds = sorted(parsed.seconds)
     gaps = [later - earlier for earlier, later in pairwise(seconds)]
@@ -84,7 +85,7 @@ def closest_seconds(cron: str) -> int:
 
 
 def check_fires(schedule: Schedule, after: datetime, field: str = "schedule") -> None:
-    """Invalid when no run of it would ever come."""
+    """Invalid when no run would ever come."""
     if next_after(schedule, after) is not None:
         return
     if schedule.until is not None and next_after(_unbounded(schedule), after) is not None:
@@ -93,56 +94,56 @@ def check_fires(schedule: Schedule, after: datetime, field: str = "schedule") ->
 
 
 def next_after(schedule: Schedule, after: datetime) -> datetime | None:
-    """The first time after that moment, in UTC; None when there is none, or none within 50 years."""
+    """The first time after the moment, in UTC; None when there is none within 50 years."""
     last = _last(schedule)
-    found = next(_times(schedule, after), None)
-    return found if found is not None and (last is None or found <= last) else None
+    first = next(_times(schedule, after), None)
+    return first if first is not None and (last is None or first <= last) else None
 
 
 def latest(schedule: Schedule, after: datetime, now: datetime, most: int) -> list[datetime]:
-    """The last times, so many at most, after the one moment and not after the other, ascending.
+    """The last times, `most` at most, after `after` and not after `now`, ascending.
 
-    Looks back from `now`, further and further, so that a long time with many runs in it is not counted through.
+    Looks back from `now`, further and further, so that a long time with many runs is not counted through.
     """
     last = _last(schedule)
     end = now if last is None else min(now, last)
     span = most * _SECOND
     while True:
         start = max(after, _back(end, span))
-        found: deque[datetime] = deque(maxlen=most)
+        times_found: deque[datetime] = deque(maxlen=most)
         for moment in _times(schedule, start):
             if moment > end:
                 break
-            found.append(moment)
-        if start == after or len(found) == most:
-            return list(found)
+            times_found.append(moment)
+        if start == after or len(times_found) == most:
+            return list(times_found)
         span *= _FURTHER
 
 
 def run_identity(template: str, scheduled: datetime) -> str:
-    """The identity of the template's run of that time: the same whoever makes it, and however often."""
+    """The identity of the template's run of this time: the same whoever makes the run, and however often."""
     milliseconds = int(scheduled.timestamp() * 1000).to_bytes(6, "big")
     chance = hashlib.blake2b(template.encode() + milliseconds, digest_size=10, person=b"controlplane-run").digest()
     return identity.from_bytes(milliseconds + chance)
 
 
 def _times(schedule: Schedule, after: datetime) -> Iterator[datetime]:
-    """In UTC. Where the clocks were put back, the library may name times once more that have passed."""
+    """In UTC. Where the clocks were put back, the library may repeat times that have passed."""
     place = zone(schedule.tz) or UTC
     passed = after.astimezone(UTC)
     try:
         for moment in CronSim(schedule.cron, after.astimezone(place)):
-            found = moment.astimezone(UTC)
-            if found > passed:
-                passed = found
-                yield found
+            moment_utc = moment.astimezone(UTC)
+            if moment_utc > passed:
+                passed = moment_utc
+                yield moment_utc
     except OverflowError:
-        # The calendar ends: no time comes any more.
+        # The end of the calendar.
         return
 
 
 def _back(moment: datetime, span: timedelta) -> datetime:
-    """So much earlier, or where the calendar begins."""
+    """So much earlier, or the beginning of the calendar."""
     try:
         return moment - span
     except OverflowError:

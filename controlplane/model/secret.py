@@ -1,7 +1,7 @@
-"""Secret: what replicas need to know and nobody may read.
+"""Secret: data that replicas need and no user may read.
 
-A `SecretWish` is what a user sends; its data is in clear and is never stored, shown or logged. A `Secret` is what is
-stored: the sealed data and what may be told about it. `digest` is keyed, so that nobody can try out contents.
+A `SecretWish` is sent by a user; its data is in clear and is never stored, shown or logged. A `Secret` is stored: the
+sealed data and the facts that may be shown. `digest` is keyed, so that contents cannot be guessed by trying.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from controlplane.model.bounds import Count, Line, LongText
 from controlplane.model.object import Named, Part
 
 KUBECONFIG = "kubeconfig"
-# What each type holds.
+# The fields of each type.
 TYPES: dict[str, tuple[str, ...]] = {KUBECONFIG: ("kubeconfig",)}
 
 
 class Sealed(Part, frozen=True, kw_only=True):
-    """`key` says with which key it was sealed; `nonce` and `text` are base64."""
+    """`key` names the sealing key; `nonce` and `text` are base64."""
 
     key: Line
     nonce: Line
@@ -38,8 +38,9 @@ class SecretWish(Named, tag="Secret", frozen=True, kw_only=True):
 
 
 class Content(Part, frozen=True, kw_only=True):
-    """What is sealed. `seed` is made once and stays when the data changes: what must not change with it, such as who
-    the joblets are that work with this secret, is derived from it."""
+    """The sealed content. `seed` is made once and stays when the data changes: values that must not change with the
+    data, such as the identities of joblets that use this secret, are derived from the seed.
+    """
 
     data: dict[str, str]
     seed: str

@@ -1,4 +1,4 @@
-"""Selectors: whether labels keep a constraint. Pure; an operator that no admission lets in keeps nothing."""
+"""Selectors: whether labels satisfy a constraint. Pure; an operator that admission would refuse matches no label."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 
 def matches(constraint: Constraint, labels: Mapping[str, str]) -> bool:
-    """A label that is absent keeps NotIn and DoesNotExist; one that is no number keeps neither Gt nor Lt."""
+    """An absent label satisfies NotIn and DoesNotExist; a label that is no number satisfies neither Gt nor Lt."""
     value = labels.get(constraint.label)
     match constraint.op:
         case "In":
@@ -38,7 +38,7 @@ def _bound(constraint: Constraint) -> float:
 
 
 def _number(text: str | None) -> float:
-    """NaN for what is no number: it is neither above nor below any other."""
+    """NaN for a text that is no number: neither above nor below any number."""
     try:
         return float(text) if text is not None else math.nan
     except ValueError:

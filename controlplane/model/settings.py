@@ -1,4 +1,4 @@
-"""Settings: the one object of cluster-wide choices, `config/settings`; absent means all defaults."""
+"""Settings: the cluster-wide choices in `config/settings`; an absent key means all defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.model.object import Object, Part
 
 EVERYONE = "*"
 _HOUR, _YEAR = 3600, 365 * 86400
-# Durations in seconds. Those that joblets and holders depend on are made to fit each other by `model/silence`.
+# Durations in seconds. `model/silence` makes the times of joblets and holders fit each other.
 _UpToHour = Annotated[int, Meta(ge=0, le=_HOUR)] | Annotated[float, Meta(ge=0, le=_HOUR)]
 _UpToYear = Annotated[int, Meta(ge=0, le=_YEAR)] | Annotated[float, Meta(ge=0, le=_YEAR)]
 _Kept = Annotated[int, Meta(ge=1, le=_YEAR)] | Annotated[float, Meta(ge=1, le=_YEAR)]
@@ -20,8 +20,9 @@ _Beat = Annotated[int, Meta(ge=1, le=_HOUR)] | Annotated[float, Meta(ge=0.01, le
 
 
 class Weights(Part, frozen=True, kw_only=True):
-    """How much each score counts, 0 to 100: `soft` constraints, how full a target is (`room`), rules that `prefer`,
-    neighbours that hurt (`interference`), and how often attempts failed there of late (`reliability`)."""
+    """The weight of each score, 0 to 100: `soft` constraints, how full a target is (`room`), rules that `prefer`,
+    neighbours that hurt (`interference`), and recent failures on the target (`reliability`).
+    """
 
     soft: Weight = 30
     room: Weight = 10
@@ -31,7 +32,7 @@ class Weights(Part, frozen=True, kw_only=True):
 
 
 class Quota(Part, frozen=True, kw_only=True):
-    """The most that one owner may have: orders that are not final, tasks that are placed, and what these request."""
+    """The limits of an owner: orders that are not final, placed tasks, and the requests of placed tasks."""
 
     orders: Count | None = None
     live_tasks: Count | None = None
@@ -41,16 +42,16 @@ class Quota(Part, frozen=True, kw_only=True):
 class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     """Durations in seconds.
 
-    clean_up: how long a finished order is kept. target_grace: how long after its joblet's session ended a target's work
-    is given up; not below kill_grace. joblet_lease: the session's lease. heartbeat: how often a joblet confirms it.
-    kill_grace: how long a holder of a unique resource may take to die once unconfirmed. cycle_budget: the most tasks
-    that one cycle places. placement: `balance` takes the target that is least full with the task, `pack` the fullest.
-    quotas: by owner, `*` for everyone who is not named. reservations: for how many tasks or gangs that do not fit yet a
-    cycle keeps room. failure_memory: how long a failed attempt counts against its target. history: how long etcd
-    remembers what was, where the leader has to see to that. event_ttl: how long an event is kept after it last
-    happened. stats_interval: how often a busy target reports stats while there are few of them. target_suspect: how
-    long after its joblet's session ended a target is called Suspect; it gets nothing new from the first moment.
-    drain_timeout: how long what runs on a drained target may take, where the drain itself does not say.
+    clean_up: how long a finished order is kept. target_grace: how long after the end of its joblet's session a target's
+    work is given up; not below kill_grace. joblet_lease: the lease of a session. heartbeat: how often a joblet confirms
+    the session. kill_grace: how long a holder of a unique resource may take to die once unconfirmed. cycle_budget: the
+    most tasks that a cycle places. placement: `balance` takes the target that is least full with the task, `pack` the
+    fullest. quotas: by owner, `*` for all other owners. reservations: for how many tasks or gangs that do not fit yet a
+    cycle keeps room. failure_memory: how long a failed attempt counts against its target. history: how long etcd keeps
+    old revisions, where the leader compacts. event_ttl: how long an event is kept after its last happening.
+    stats_interval: how often a busy target reports statistics while there are few targets. target_suspect: how long
+    after the end of its joblet's session a target is called Suspect; such a target gets no new work from the first
+    moment. drain_timeout: how long work on a drained target may take, where the drain itself does not say.
     max_waiting_orders, max_waiting_tasks: with so many waiting orders, or waiting tasks, no new order is taken.
     """
 

@@ -1,9 +1,9 @@
-"""The times between a joblet's silence and the loss of its target, and how they have to fit together.
+"""The times between a joblet's silence and the loss of its target, and how the times have to fit together.
 
-In the order in which they pass: a joblet beats every `heartbeat` and holds its session for `joblet_lease`; when that
-runs out its target is Suspect after `target_suspect`; holders of unique resources are dead within `kill_grace`; the
-work is given to others after `target_grace`. Admission refuses settings that do not fit. Whoever reads settings that
-somebody wrote by hand gets them made to fit, always towards patience: nothing is given away while a holder may live.
+In order: a joblet beats every `heartbeat` and holds its session for `joblet_lease`; when the lease runs out the target
+is Suspect after `target_suspect`; holders of unique resources are dead within `kill_grace`; the work is given to others
+after `target_grace`. Admission refuses settings that do not fit. Settings written by hand are made to fit when read,
+always towards patience: no work is given away while a holder may live.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from controlplane.model.settings import Settings
 
 # etcd keeps no shorter lease, and counts whole seconds.
 LEAST_LEASE_SECONDS = 2
-# One beat may be lost, and the next one late.
+# A beat may be lost, and the next beat late.
 BEATS_A_LEASE = 3
-# Whoever has to die needs a moment for it.
+# Dying takes a moment.
 LEAST_KILL_SECONDS = 0.5
 
 
 def lease_seconds(settings: Settings) -> int:
-    """What a session's lease really lasts: a holder must not count on more."""
+    """The real time of a session's lease: a holder must not count on more."""
     return max(math.floor(settings.joblet_lease), LEAST_LEASE_SECONDS)
 
 
 def misfit(settings: Settings) -> tuple[str, str] | None:
-    """The field that does not fit to the others, and its rule; None when all do."""
+    """The field that does not fit the others, and its rule; None when all fit."""
     lease = lease_seconds(settings)
     if settings.joblet_lease < LEAST_LEASE_SECONDS:
         return "joblet_lease", f"must be at least {LEAST_LEASE_SECONDS} s: etcd keeps no shorter lease"
@@ -44,7 +44,7 @@ def misfit(settings: Settings) -> tuple[str, str] | None:
 
 
 def fitting(settings: Settings) -> Settings:
-    """The same when it fits, else the nearest that does."""
+    """The same settings if they fit, else the nearest that do."""
     if misfit(settings) is None:
         return settings
     lease = max(settings.joblet_lease, LEAST_LEASE_SECONDS)
@@ -61,7 +61,7 @@ def fitting(settings: Settings) -> Settings:
 
 
 def beat_seconds(heartbeat: float, lease: float) -> float:
-    """How often a joblet beats that was told these two."""
+    """The interval of heartbeats of a joblet with these promises."""
     return min(heartbeat, lease / BEATS_A_LEASE) if lease > 0 else heartbeat
 
 
@@ -69,12 +69,6 @@ def beat_seconds(heartbeat: float, lease: float) -> float:
 POD_STOP_SECONDS = 60.0
 
 
-def kills_holders(driver: str) -> bool:
-    """Whether holders of unique resources die by themselves where the joblet is silent. Nothing in a cluster does that:
-    a pod runs on until its time limit."""
-    return driver != "kubernetes"
-
-
 def grace_seconds(settings: Settings, stop_within: float) -> float:
-    """How long a target's work stays its own; `stop_within` is what its last session was promised for its holders."""
+    """How long a target's work stays its own; `stop_within` is the promise of the last session for holders."""
     return float(max(settings.target_grace, settings.kill_grace, stop_within))

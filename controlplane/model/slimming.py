@@ -1,7 +1,7 @@
-"""Records of attempts that are too large for one write: what is for people is cut, so that an end is always told. Pure.
+"""Records of attempts that are too large for a write: texts for people are cut, so that every end is recorded. Pure.
 
 Each attempt has an equal share of the room. Artefacts are kept from the first on as long as they fit, then as much of
-the message as is left; the message says how many artefacts are missing.
+the message as fits; the message says how many artefacts are missing.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ T = TypeVar("T", ObservedTask, EndedTask)
 
 # A note must fit whatever the share is.
 _LEAST_CHARACTERS = 80
-# The most bytes that JSON takes for one character.
+# The most bytes that JSON takes for a character.
 _BYTES_A_CHARACTER = 6
 _FEW_AVOIDED = 2
 
 
 def slim(tasks: Sequence[T], most_bytes: int) -> tuple[T, ...]:
-    """With artefacts and messages that have at most so many bytes together, but for a short note where some are cut."""
+    """Artefacts and messages of at most `most_bytes` together, but for a short note where texts were cut."""
     share = most_bytes // max(len(tasks), 1)
     return tuple(_slim(task, share) for task in tasks)
 
 
 def shorten(tasks: Sequence[EndedTask]) -> tuple[EndedTask, ...]:
-    """The last resort: without words, and with the targets to avoid that were named last."""
+    """The last resort: without texts, and with the last of the targets to avoid."""
     return tuple(
         msgspec.structs.replace(task, message="", why="", artefacts=(), avoid=task.avoid[-_FEW_AVOIDED:])
         for task in tasks

@@ -1,8 +1,8 @@
-"""How much of etcd's room is in use, and what follows from it. Pure.
+"""The use of etcd's space, and the levels that follow. Pure.
 
-What counts is what is in use, not how big the file is: free pages in it are used again. etcd itself refuses writes once
-the file has grown to its quota, and says so by an alarm, which always counts. A level is left below where it was
-entered, so that it does not change with every write.
+The used part counts, not the size of the file: free pages are used again. etcd itself refuses writes once the file has
+grown to its quota, and raises an alarm, which always counts. A level is left below the point where it was entered, so
+that the level does not change with every write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Level(StrEnum):
 # (entered at, left below), as parts of the quota.
 _NEAR = (0.80, 0.75)
 _FULL = (0.90, 0.85)
-# A file of which less than this part is in use is worth being defragmented, when it is as large as that part of the
+# A file whose used part is below the first number is worth being defragmented, when larger than the second part of the
 # quota.
 _SPARSE = 0.5
 _LARGE = 0.8
@@ -30,7 +30,7 @@ _LARGE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """`size` is that of the file, `in_use` what of it is; `alarm` says that etcd has no space left."""
+    """`size` is the size of the file, `in_use` the used part; `alarm` is set when etcd has no space left."""
 
     cluster_id: str
     version: str
@@ -45,7 +45,7 @@ class Space:
         return self.in_use / self.quota if self.quota else 0.0
 
     def sentence(self) -> str:
-        """Why the level is what it is, and what helps; empty when there is nothing to say."""
+        """The reason for the level, and what helps; empty when all is well."""
         used = f"{self.in_use / GIB:.2f} of {self.quota / GIB:g} GiB"
         if self.alarm:
             return (

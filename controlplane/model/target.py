@@ -22,7 +22,7 @@ from controlplane.model.bounds import (
 )
 from controlplane.model.object import Named, Object, Part
 
-# What is asked of the pods of a cluster, and how long one that is stopped may take at most.
+# The security levels of pods in a cluster, and the longest stop of a pod.
 SECURITY = ("restricted", "baseline")
 MOST_GRACE_SECONDS = 86400
 
@@ -35,7 +35,7 @@ class Window(Part, frozen=True, kw_only=True):
 
 
 class Target(Named, tag="Target", frozen=True, kw_only=True):
-    """`security` and `stop_grace` (seconds) are told to the joblet that a replica runs for a `kubeconfig_secret`."""
+    """`security` and `stop_grace` (seconds) go to the joblet that a replica runs for a `kubeconfig_secret`."""
 
     driver: Line = ""
     region: Line = ""
@@ -52,10 +52,10 @@ class Target(Named, tag="Target", frozen=True, kw_only=True):
 
 
 class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
-    """`since` is when the phase began, `drain_since` when the wish to drain was first seen, by whichever leader.
+    """`since` is the start of the phase, `drain_since` the time at which a leader first saw the wish to drain.
 
-    `stop_within` is what the last session was promised: a leader that never saw it must know for how long holders of
-    unique resources may outlive it. `driver` is the last session's, for the same reason.
+    `stop_within` is the promise of the last session: a leader that never saw the session must know for how long holders
+    of unique resources may outlive it. `driver` is the driver of the last session, for the same reason.
     """
 
     target: Line
@@ -71,7 +71,7 @@ class TargetStatus(Object, tag="TargetStatus", frozen=True, kw_only=True):
 
 
 class Hardware(Part, frozen=True, kw_only=True):
-    """What a target is made of; memory and disk in bytes."""
+    """The machine of a target; memory and disk in bytes."""
 
     cpu_model: Line = ""
     cpus: SmallCount = 0
@@ -84,11 +84,11 @@ class Hardware(Part, frozen=True, kw_only=True):
 class Live(Object, tag="Live", frozen=True, kw_only=True):
     """A joblet's session. The key's lease is the session; `secret_digest` lets the same joblet come back at once.
 
-    `lease_seconds` and `stop_within` are what the joblet was promised: holders of unique resources are dead at most
+    `lease_seconds` and `stop_within` are promises to the joblet: holders of unique resources are dead at most
     `stop_within` after the key is gone, whatever the settings say by then. `cluster` is the etcd on which the session
-    was opened; `known_attempt` the highest attempt number that the joblet knew when it first came to that etcd.
-    `reported` is when `stats` last changed. `leftovers` is how many attempts may still live there that are no longer
-    desired: as many as live there at all until the joblet has compared them with the full list.
+    was opened; `known_attempt` the highest attempt number that the joblet knew when it first came to this etcd.
+    `reported` is the time of the last change of `stats`. `leftovers` is the number of attempts that may still live
+    there undesired: all living attempts until the joblet has compared them with the full list.
     """
 
     target: Line
@@ -109,5 +109,5 @@ class Live(Object, tag="Live", frozen=True, kw_only=True):
     reported: TimeOrEmpty = ""
 
     def same_but_stats(self, other: Live) -> bool:
-        """Whether the other is the same session with the same promises: nothing that anybody decides on differs."""
+        """Whether the other is the same session with the same promises: no input of a decision differs."""
         return msgspec.structs.replace(self, stats=other.stats, reported=other.reported) == other

@@ -1,7 +1,7 @@
 """Texts for people: cut to a length, and shown without characters that steer a terminal. Pure.
 
-Every text that somebody else wrote (a kubelet, a command, another user) goes through here before it is stored shorter
-or reaches a terminal or a log.
+Every text from outside (a kubelet, a command, another user) goes through here before the text is stored shorter, or
+reaches a terminal or a log.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-# Of what a target says of one attempt: as much is stored with it.
+# The stored part of a target's message about an attempt.
 MESSAGE_CHARACTERS = 200
-# As much is shown of it, should a joblet have said more than it ought to: a page shows a thousand of them.
+# The shown part of a message, if a joblet sent more: a page shows a thousand messages.
 SHOWN_CHARACTERS = 400
 MARK = "…"
-# Control characters (C0 but tab and newline, DEL, C1), those that hide or turn text (bidirectional and other format
-# characters), line and paragraph separators, and halves of surrogate pairs.
+# Control characters (C0 but tab and newline, DEL, C1), characters that hide or turn text (bidirectional and other
+# format characters), line and paragraph separators, and halves of surrogate pairs.
 _STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
@@ -24,7 +24,7 @@ _STEERING = re.compile(
 
 
 def cut(text: str, most: int, *, keep: Literal["start", "end"] = "start") -> str:
-    """The text itself, or as much of its start or end as `most` characters hold, with a mark where the rest was."""
+    """The text itself, or as much of its start or end as `most` characters hold, with a mark for the rest."""
     if len(text) <= most:
         return text
     if keep == "start":
@@ -33,17 +33,17 @@ def cut(text: str, most: int, *, keep: Literal["start", "end"] = "start") -> str
 
 
 def one_line(text: str) -> str:
-    """Several lines side by side, and as much as is shown."""
+    """Several lines side by side, as much as is shown."""
     return cut(" | ".join(filter(None, map(str.strip, text.splitlines()))), SHOWN_CHARACTERS)
 
 
 def printable(text: str) -> str:
-    """One line without control characters: what a user stored must not steer another user's terminal."""
+    """A line without control characters: a stored text must not steer another user's terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def steers(text: str) -> bool:
-    """Whether anything in the text would act on a terminal instead of being shown; line ends and tabs do not."""
+    """Whether a character of the text would act on a terminal instead of being shown; line ends and tabs do not."""
     return _STEERING.search(text) is not None
 
 
@@ -53,7 +53,7 @@ def escaped(text: str) -> str:
 
 
 def escaped_json(text: str) -> str:
-    """The same for a JSON document, where an escape has to be one of JSON: it holds the same value."""
+    """The same for a JSON document, with escapes of JSON: the document keeps its value."""
     return _STEERING.sub(lambda match: _json_escape(ord(match[0])), text)
 
 

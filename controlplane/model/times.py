@@ -1,8 +1,7 @@
-"""Times as the system writes them: RFC 3339 in UTC, milliseconds, `Z`. They stamp records; they decide nothing.
+"""Times as the system writes them: RFC 3339 in UTC, milliseconds, `Z`. Times stamp records; they decide nothing.
 
-`parse` reads whatever a calendar knows. `check` is what admission and readers of etcd ask of the times of people and of
-records: the years 1970 to 2199, so that every such time can be moved by years, and into any zone, without leaving the
-calendar.
+`parse` reads every time of the calendar. `check` is the rule of admission and of readers of etcd: the years 1970 to
+2199, so that every such time can be moved by years, and into any zone, without leaving the calendar.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from datetime import UTC, datetime
 from controlplane.model.errors import Invalid
 
 FIRST, LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-# No spelling of a time is longer, and no longer text is looked at.
+# No spelling of a time is longer; longer texts are refused unread.
 LONGEST = 40
 
 
@@ -34,7 +33,7 @@ def parse(text: str, field: str) -> datetime:
 
 
 def check(text: str, field: str) -> datetime:
-    """The moment; Invalid for what is no time, and for one outside of the years 1970 to 2199."""
+    """The moment; Invalid for a text that is no time, or outside of the years 1970 to 2199."""
     if len(text) > LONGEST:
         raise Invalid(field, f"must be an RFC 3339 time of at most {LONGEST} characters, but has {len(text)}")
     moment = parse(text, field)
@@ -44,7 +43,7 @@ def check(text: str, field: str) -> datetime:
 
 
 def is_sane(text: str) -> bool:
-    """Whether `check` lets the text pass. Asked of every record that is read, so a stamp takes a short way."""
+    """Whether `check` lets the text pass. Asked for every record that is read, with a short way for stamps."""
     if len(text) == 24 and text[-1] == "Z" and "1970" <= text < "2200":
         try:
             datetime.fromisoformat(text)
@@ -59,7 +58,7 @@ def is_sane(text: str) -> bool:
 
 
 def is_stamp(text: str) -> bool:
-    """Whether this is how the system writes a time: only such texts sort by time."""
+    """Whether the text is a time as the system writes it: only such texts sort by time."""
     try:
         return show(datetime.fromisoformat(text)) == text
     except (ValueError, OverflowError):

@@ -1,8 +1,7 @@
-"""Totals: how much was processed, how much waits and runs, how fast; kept in one record by the leader.
+"""Totals: counts of processed, waiting and running work, and rates; kept in a record by the leader.
 
-`Processed` counts what is over. `closed` are the tasks of orders that are over: with `revision`, it is what a new
-leader goes on from, so that nothing is counted twice. The rest is what the record is for: `tasks` also counts the
-ended tasks of orders under way.
+`Processed` counts ended work. `closed` are the tasks of ended orders: a new leader goes on from `closed` and
+`revision`, so that no end is counted twice. `tasks` also counts the ended tasks of open orders.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ SHORT_SECONDS, LONG_SECONDS = 10.0, 60.0
 
 
 class Processed(msgspec.Struct, frozen=True, kw_only=True):
-    """How many came to their end, and how."""
+    """The number of ends, by outcome."""
 
     total: Count = 0
     succeeded: Count = 0
@@ -45,7 +44,7 @@ class Rates(Part, frozen=True, kw_only=True):
 
 
 class TargetTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """Busy targets have something placed on them; free ones are Ready and have not."""
+    """Busy targets have placed work; free targets are Ready without any."""
 
     total: Count = 0
     ready: Count = 0
@@ -54,7 +53,7 @@ class TargetTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(Object, tag="Totals", omit_defaults=False, frozen=True, kw_only=True):
-    """`status/totals`. All that ended up to `revision` is counted."""
+    """`status/totals`. All ends up to `revision` are counted."""
 
     epoch: Revision
     revision: Revision = 0
@@ -71,29 +70,29 @@ class Totals(Object, tag="Totals", omit_defaults=False, frozen=True, kw_only=Tru
     rates: Rates = Rates()
 
 
-class Ends(msgspec.Struct, frozen=True, kw_only=True):
-    """Orders that are over, and the tasks of these."""
+class OrderEnds(msgspec.Struct, frozen=True, kw_only=True):
+    """Ended orders, and the tasks of ended orders."""
 
     orders: Processed = Processed()
     tasks: Processed = Processed()
 
-    def plus(self, other: Ends) -> Ends:
-        return Ends(orders=self.orders.plus(other.orders), tasks=self.tasks.plus(other.tasks))
+    def plus(self, other: OrderEnds) -> OrderEnds:
+        return OrderEnds(orders=self.orders.plus(other.orders), tasks=self.tasks.plus(other.tasks))
 
 
-def end_of(status: OrderStatus) -> Ends:
-    """What one order's end adds."""
+def end_of(status: OrderStatus) -> OrderEnds:
+    """The contribution of an order's end."""
     order = Processed(
         total=1,
         succeeded=int(status.phase == "Succeeded"),
         failed=int(status.phase == "Failed"),
         cancelled=int(status.phase == "Cancelled"),
     )
-    return Ends(orders=order, tasks=processed(status.counts))
+    return OrderEnds(orders=order, tasks=processed(status.counts))
 
 
 def processed(counts: Counts) -> Processed:
-    """The tasks that are over."""
+    """The ended tasks."""
     return Processed(
         total=counts.succeeded + counts.failed + counts.cancelled,
         succeeded=counts.succeeded,
@@ -117,10 +116,10 @@ class Meter:
         return Rates(orders_10s=orders_10s, orders_1m=orders_1m, tasks_10s=tasks_10s, tasks_1m=tasks_1m)
 
     def _over(self, seconds: float, at: float) -> tuple[float, float]:
-        """Over that time, or since the first sample while there was less of it.
+        """Over the time, or since the first sample while there were fewer.
 
-        Whoever samples stops only while nothing changes, so that the newest sample that is old enough tells how many
-        there were when the time began, however much older it is.
+        Sampling stops only without changes, so that the newest sample that is old enough gives the count at the start
+        of the time, however much older the sample is.
         """
         _, now_orders, now_tasks = self._samples[-1]
         began, orders, tasks = self._samples[0]

@@ -1,8 +1,8 @@
-"""When a target is open: its availability windows, asked at a moment that the caller names.
+"""Opening times of a target: its availability windows, asked at a moment that the caller names.
 
 A window is a span of the local clock: at 08:00-18:00 in Europe/Berlin a target is open whenever a clock in Berlin shows
-that, so that a span in the hour that a change of the clocks skips does not happen and one in the hour that comes twice
-happens twice. Pure; a window that no admission lets in is never open.
+such a time, so that a span within a skipped hour does not happen, and a span within a repeated hour happens twice.
+Pure; a window that admission would refuse is never open.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY = 24 * 60
 _WEEK = 7 * _DAY
 _ONE_DAY = timedelta(days=1)
-# A span of one weekday whose hour is skipped happens a week later; nothing is skipped twice in a row.
+# A span in a skipped hour happens a week later; no hour is skipped twice in a row.
 _HORIZON_DAYS = 16
-# Of a target: each costs time whenever its next opening is worked out.
+# The most windows of a target: each costs time whenever the next opening is computed.
 MAX_ZONES = 4
-# The longest name of a time zone has half of that.
+# The longest name of a time zone has half as many characters.
 _LONGEST_NAME = 64
 _TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00")
 
 
 def minutes(text: str) -> int | None:
     """Minutes since midnight of HH:MM, up to 24:00; None for any other text."""
-    found = _TIME.fullmatch(text)
-    if found is None:
+    match = _TIME.fullmatch(text)
+    if match is None:
         return None
-    return int(found[1]) * 60 + int(found[2]) if found[1] else _DAY
+    return int(match[1]) * 60 + int(match[2]) if match[1] else _DAY
 
 
 def zone(name: str) -> tzinfo | None:
-    """The time zone of that name, None when there is none. Nothing is kept of a text that is too long for a name."""
+    """The time zone of this name, or None. Texts that are too long for a name are not cached."""
     return _zone(name) if len(name) <= _LONGEST_NAME else None
 
 
@@ -54,12 +54,12 @@ def _zone(name: str) -> tzinfo | None:
 
 
 def is_open(windows: Sequence[Window], now: datetime) -> bool:
-    """No windows: always."""
+    """Without windows: always."""
     return not windows or any(week.holds(now) for week in _compiled(tuple(windows)))
 
 
 def next_change(windows: Sequence[Window], now: datetime) -> datetime | None:
-    """When it next opens or closes, in UTC; None when it never does."""
+    """When the target next opens or closes, in UTC; None when it never does."""
     weeks = _compiled(tuple(windows))
     if not weeks or any(week.always() for week in weeks):
         return None
@@ -69,19 +69,19 @@ def next_change(windows: Sequence[Window], now: datetime) -> datetime | None:
         begin = start + day * _ONE_DAY
         moments = sorted({moment for week in weeks for moment in week.turns(begin, begin + _ONE_DAY)})
         changed = (moment for moment in moments if is_open(windows, moment) != before)
-        if (found := next(changed, None)) is not None:
-            return found
+        if (change := next(changed, None)) is not None:
+            return change
     return None
 
 
 def next_opening(windows: Sequence[Window], now: datetime) -> datetime | None:
-    """The first moment from now on at which it is open: now itself when it is; None when it never is."""
+    """The first open moment from now on: now itself when open; None when the target never opens."""
     return now if is_open(windows, now) else next_change(windows, now)
 
 
 @dataclass(frozen=True, slots=True)
 class _Week:
-    """What is open by the clocks of one zone, in minutes since Monday 00:00: openings and closings in turn, ascending.
+    """The open spans by the clocks of a zone, in minutes since Monday 00:00: openings and closings in turn, ascending.
 
     A span over the end of the week is cut in two there.
     """
@@ -98,7 +98,7 @@ class _Week:
         return bisect_right(self.edges, minute) % 2 == 1
 
     def turns(self, after: datetime, until: datetime) -> Iterator[datetime]:
-        """Every moment in between at which it may open or close: at an edge, or where the clocks are changed."""
+        """Every moment in between at which the target may open or close: at an edge, or where the clocks change."""
         first, last = after.astimezone(self.zone), until.astimezone(self.zone)
         for ordinal in range(first.toordinal() - 1, last.toordinal() + 2):
             for moment in self._edges_on(date.fromordinal(ordinal)):
@@ -116,7 +116,7 @@ class _Week:
                     yield datetime.combine(day, at, self.zone).replace(fold=fold).astimezone(UTC)
 
     def _clock_change(self, before: datetime, after: datetime) -> datetime:
-        """The second at which the zone's clocks are changed, between two moments with different clocks."""
+        """The second at which the zone's clocks change, between two moments with different clocks."""
         old = before.astimezone(self.zone).utcoffset()
         low, high = int(before.timestamp()), int(after.timestamp()) + 1
         while high - low > 1:
@@ -139,7 +139,7 @@ def _compiled(windows: tuple[Window, ...]) -> tuple[_Week, ...]:
 
 
 def _spans(window: Window) -> Iterator[tuple[int, int]]:
-    """The minutes of the week that the window covers, each span inside of one week."""
+    """The minutes of the week that the window covers, each span inside of a single week."""
     begin, end = minutes(window.from_), minutes(window.to)
     if begin is None or end is None:
         return

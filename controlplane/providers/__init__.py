@@ -1,4 +1,4 @@
-"""Who makes and removes targets when a leader asks: one file per provider, each idempotent by the request's key.
+"""Providers create and remove targets when a leader asks: one file per provider, each idempotent by the request's key.
 
-Effects on the outside world only. Nothing here reads or writes etcd, or decides anything.
+Providers act on the outside world only. No module here reads or writes etcd, or decides anything.
 """

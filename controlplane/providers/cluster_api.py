@@ -1,9 +1,9 @@
 """The provider `cluster-api`: a target is a cluster whose machines are the replicas of a MachineDeployment.
 
-Asked through the Kubernetes API of the management cluster. Every call reads what is there, lets `machine_deployments`
-decide, and writes with the resource version that was read: asked again, or by a leader that was deposed meanwhile, it
-changes nothing that a later request said. So a call whose answer did not come, or that met another writer, is simply
-made again, a few times with growing pauses and not before the API asks for it.
+The provider works through the Kubernetes API of the management cluster. Every request reads the MachineDeployment, lets
+`machine_deployments` decide, and writes with the resource version that was read: a repeated request, or the request of
+a leader deposed meanwhile, never undoes a later request. So a request without an answer, or with a conflicting writer,
+is sent again, a few times with growing pauses and not before the time that the API asks for.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
@@ -25,10 +26,10 @@ from controlplane.model.errors import Conflict, ControlPlaneError, OutcomeUnknow
 from controlplane.model.scalepolicy import ClusterApi, Made
 from controlplane.providers import machine_deployments as machines
 from controlplane.providers.machine_deployments import Json
-from controlplane.providers.webhook import Patience
+from controlplane.providers.retry_policy import RetryPolicy
 
 T = TypeVar("T")
-# Gives a client of the management cluster that a target names; whoever asked closes it.
+# Gives a client of the management cluster that a target names; the caller closes the client.
 Connect = Callable[[ClusterApi], Awaitable[ApiClient]]
 
 _MOST_RETRY_AFTER = 30.0
@@ -36,9 +37,9 @@ _BUSY = (408, 425, 429)
 
 
 def by_file(kubeconfig: str) -> Connect:
-    """With a kubeconfig of the replica, read anew each time: its token may have been replaced."""
+    """Connects with a kubeconfig of the replica, read anew each time: its token may have been replaced."""
 
-    async def connect(_where: ClusterApi) -> ApiClient:
+    async def connect(_cluster: ClusterApi) -> ApiClient:
         settings = Configuration()
         try:
             await config.load_kube_config(config_file=kubeconfig, client_configuration=settings)
@@ -51,10 +52,10 @@ def by_file(kubeconfig: str) -> Connect:
 
 
 class ClusterApiProvider:
-    def __init__(self, connect: Connect, clock: Clock, patience: Patience | None = None) -> None:
+    def __init__(self, connect: Connect, clock: Clock, policy: RetryPolicy | None = None) -> None:
         self._connect = connect
         self._clock = clock
-        self._patience = patience or Patience(tries=5)
+        self._policy = policy or RetryPolicy(tries=5)
 
     async def create(self, made: Made) -> None:
         await self._insist(made, _bring)
@@ -63,67 +64,65 @@ class ClusterApiProvider:
         await self._insist(made, _bring)
 
     async def remove(self, made: Made) -> None:
-        """What is not there any more is removed."""
+        """A target without a MachineDeployment counts as removed."""
         await self._insist(made, _remove)
 
     async def _insist(self, made: Made, act: Callable[[Deployments, Made], Awaitable[None]]) -> None:
         if made.cluster_api is None:
             raise Refused(f"{made.target} names no management cluster")
         client = await self._connect(made.cluster_api)
-        deployments = Deployments(CustomObjectsApi(client), made.cluster_api.namespace, self._patience.answer_seconds)
+        deployments = Deployments(CustomObjectsApi(client), made.cluster_api.namespace, self._policy.answer_seconds)
         try:
-            for attempt in range(self._patience.tries):
-                if attempt:
-                    pause = self._patience.pause_seconds * 2 ** (attempt - 1)
-                    await self._clock.sleep(pause + deployments.retry_after)
-                try:
-                    await act(deployments, made)
-                    return
-                except (Unavailable, OutcomeUnknown, Conflict):
-                    if attempt + 1 == self._patience.tries:
-                        raise
+            await self._policy.repeat(
+                partial(act, deployments, made),
+                self._clock,
+                after=(Unavailable, OutcomeUnknown, Conflict),
+                asked_seconds=lambda: deployments.retry_after,
+            )
         finally:
             await client.close()
 
 
 class Deployments:
-    """The MachineDeployments of one namespace. None of its calls repeats itself."""
+    """The MachineDeployments of a namespace. Calls are not repeated here."""
 
     def __init__(self, api: CustomObjectsApi, namespace: str, seconds: float) -> None:
         self._api = api
         self._seconds = seconds
-        self._place = (machines.GROUP, machines.VERSION, namespace, machines.PLURAL)
-        # How long the API asked to wait, in its last answer.
+        self._collection = (machines.GROUP, machines.VERSION, namespace, machines.PLURAL)
+        # How long the API asked to wait in its last answer.
         self.retry_after = 0.0
 
     async def get(self, name: str) -> Json | None:
-        """None when there is none of that name."""
+        """None when no MachineDeployment has the name."""
         try:
-            return dict(await self._call(self._api.get_namespaced_custom_object(*self._place, name, **self._bound())))
+            return dict(
+                await self._call(self._api.get_namespaced_custom_object(*self._collection, name, **self._bound()))
+            )
         except _Missing:
             return None
 
     async def owned(self, policy: str) -> list[Json]:
         chosen = ",".join(f"{name}={value}" for name, value in {**machines.MANAGED, machines.POLICY: policy}.items())
-        found = await self._call(
-            self._api.list_namespaced_custom_object(*self._place, label_selector=chosen, **self._bound())
+        listed = await self._call(
+            self._api.list_namespaced_custom_object(*self._collection, label_selector=chosen, **self._bound())
         )
-        return list(found["items"])
+        return list(listed["items"])
 
     async def create(self, body: Json) -> None:
-        await self._call(self._api.create_namespaced_custom_object(*self._place, body, **self._bound()))
+        await self._call(self._api.create_namespaced_custom_object(*self._collection, body, **self._bound()))
 
     async def replace(self, body: Json) -> None:
-        """Conflict when it was changed since it was read."""
+        """Conflict when the object was changed since the read."""
         name = body["metadata"]["name"]
-        await self._call(self._api.replace_namespaced_custom_object(*self._place, name, body, **self._bound()))
+        await self._call(self._api.replace_namespaced_custom_object(*self._collection, name, body, **self._bound()))
 
-    async def delete(self, found: Json) -> None:
-        """This very object, as it was read."""
-        metadata = found["metadata"]
+    async def delete(self, deployment: Json) -> None:
+        """Deletes the very object that was read, unless changed since the read."""
+        metadata = deployment["metadata"]
         exactly = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         call = self._api.delete_namespaced_custom_object(
-            *self._place, metadata["name"], body={"preconditions": exactly}, **self._bound()
+            *self._collection, metadata["name"], body={"preconditions": exactly}, **self._bound()
         )
         with suppress(_Missing):
             await self._call(call)
@@ -146,13 +145,13 @@ class Deployments:
 
 
 class _Missing(Refused):
-    """Nothing of that name is there."""
+    """The management cluster has no object of the name."""
 
 
 async def _bring(deployments: Deployments, made: Made) -> None:
-    found = await deployments.get(made.target)
-    if found is not None:
-        changed = machines.brought(found, made)
+    deployment = await deployments.get(made.target)
+    if deployment is not None:
+        changed = machines.brought(deployment, made)
         if changed is not None:
             await deployments.replace(changed)
         return
@@ -165,8 +164,8 @@ async def _bring(deployments: Deployments, made: Made) -> None:
 
 
 async def _remove(deployments: Deployments, made: Made) -> None:
-    found = await deployments.get(made.target)
-    changed = machines.removed(found, made) if found is not None else None
+    deployment = await deployments.get(made.target)
+    changed = machines.removed(deployment, made) if deployment is not None else None
     if changed is not None:
         await deployments.replace(changed)
     for old in machines.forgotten(await deployments.owned(made.policy)):

@@ -1,15 +1,14 @@
-"""The provider `local`: targets are joblets on this host, each a process of its own that outlives the replica.
+"""The provider `local`: targets are joblets on the replica's host, each a separate process that outlives the replica.
 
-A target's folder holds the joblet's own files and `provider.json`: what was last asked for, and the process. A process
-that was started but not written down is found by its command line, so that none is ever started beside it. A request
-that is older than what is on record, or for a target that was removed, comes from a leader that was deposed, and is
-refused. All replicas of the host share the folder; one of them at a time works on a target.
+A target's folder holds the joblet's own files and `provider.json`: the last request and the process. A joblet that was
+started but not recorded is found by its command line, so that no second joblet is ever started beside the first. A
+request older than the recorded request, or for a removed target, comes from a deposed leader, and is refused. All
+replicas of the host share the folder; a lock admits a single replica at a time to a target.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,20 +18,22 @@ from pathlib import Path
 import msgspec
 
 from controlplane.aio import processes
+from controlplane.aio.files import lock_file, write_by_rename
 from controlplane.aio.processes import Process
 from controlplane.model.bounds import is_name
+from controlplane.model.driver_traits import traits_of
 from controlplane.model.errors import Refused, StaleAttempt, Unavailable
 from controlplane.model.scalepolicy import Made
 
 _JOBLET = (sys.executable, "-P", "-m", "controlplane.cli.controlplane", "joblet")
 _FILE = "provider.json"
-# Commands on the host of the replicas must not take the processor from them.
-# How long a joblet that was started may take to show its command line.
+# How long a started joblet may take to show its command line.
 _SHOWN_SECONDS = 1.0
+# Commands on the host of the replicas must not take the processor from them.
 NICE = "10"
 
 
-class Record(msgspec.Struct, frozen=True):
+class ProviderRecord(msgspec.Struct, frozen=True):
     """The content of `provider.json`."""
 
     id: str = ""
@@ -43,7 +44,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class LocalProvider:
-    """`endpoints` and `environment` are what its joblets connect to and run in."""
+    """`endpoints` are the replicas to which the joblets connect, `environment` is the environment of the joblets."""
 
     def __init__(self, folder: Path, endpoints: Sequence[str], environment: Mapping[str, str]) -> None:
         self._folder = folder
@@ -56,14 +57,14 @@ class LocalProvider:
         await self._act(self._ensure, made)
 
     async def resize(self, made: Made) -> None:
-        """A joblet leaves its commands running when it stops, and the next one in its folder adopts them."""
+        """Restarts a joblet whose command line changes. Commands of tasks go on, and the next joblet adopts them."""
         await self._act(self._ensure, made)
 
     async def remove(self, made: Made) -> None:
         await self._act(self._remove, made)
 
     async def _act(self, action: Callable[[Made], None], made: Made) -> None:
-        """Refused for a name that leads out of the folder; Unavailable for whatever this host has against it."""
+        """Refused for a name that leads out of the folder; Unavailable when an operation of the host fails."""
         if not is_name(made.target):
             raise Refused(f"{made.target!r} is no name of a target")
         try:
@@ -76,39 +77,39 @@ class LocalProvider:
             raise Refused(f"its joblet cannot be started: {error}") from None
 
     def _ensure(self, made: Made) -> None:
-        home = self._folder / made.target
-        home.mkdir(parents=True, exist_ok=True)
+        folder = self._folder / made.target
+        folder.mkdir(parents=True, exist_ok=True)
         self._reap()
-        with _held(home):
-            record = read(home)
+        with _held(folder):
+            record = read(folder)
             if _is_later(record, made):
                 raise StaleAttempt(f"{made.target} was changed by a later request than {made.request}")
-            process = running(home, record)
-            command = command_of(made, home, self._endpoints)
-            # One that another replica started a moment ago may show no command line yet; the next request looks again.
+            process = running(folder, record)
+            command = command_of(made, folder, self._endpoints)
+            # A joblet that another replica just started may show no command line yet; the next request looks again.
             if process is not None and tuple(processes.arguments_of(process.pid)) not in ((), command):
                 processes.stop([process])
                 process = None
-            process = process or self._start(command, home)
-            _write(home, Record(made.id, made.request, made.generation, process))
+            process = process or self._start(command, folder)
+            _write(folder, ProviderRecord(made.id, made.request, made.generation, process))
 
     def _remove(self, made: Made) -> None:
-        home = self._folder / made.target
-        if not home.is_dir():
+        folder = self._folder / made.target
+        if not folder.is_dir():
             return
-        with _held(home):
-            record = read(home)
+        with _held(folder):
+            record = read(folder)
             if record.id > made.id:
                 return
-            # First, so that no late request starts it again.
-            _write(home, msgspec.structs.replace(record, id=made.id, request=made.request, removed=True))
-            process = running(home, record)
+            # The record comes first, so that no late request starts the joblet again.
+            _write(folder, msgspec.structs.replace(record, id=made.id, request=made.request, removed=True))
+            process = running(folder, record)
             if process is not None:
                 processes.stop([process])
         self._reap()
 
-    def _start(self, command: tuple[str, ...], home: Path) -> Process | None:
-        log = str(home / "joblet.log")
+    def _start(self, command: tuple[str, ...], folder: Path) -> Process | None:
+        log = str(folder / "joblet.log")
         child = os.posix_spawn(
             sys.executable,
             command,
@@ -135,14 +136,14 @@ def _is_over(child: int) -> bool:
         return True
 
 
-def _is_later(record: Record, made: Made) -> bool:
-    """Whether what is on record was asked for after this; identities sort by the time of their making."""
+def _is_later(record: ProviderRecord, made: Made) -> bool:
+    """Whether the recorded request is later than `made`; identities sort by the time of their creation."""
     if record.id != made.id:
         return record.id > made.id
     return record.removed or record.generation > made.generation
 
 
-def command_of(made: Made, home: Path, endpoints: str) -> tuple[str, ...]:
+def command_of(made: Made, folder: Path, endpoints: str) -> tuple[str, ...]:
     template = made.template
     options = {
         "target": made.target,
@@ -151,8 +152,8 @@ def command_of(made: Made, home: Path, endpoints: str) -> tuple[str, ...]:
         "capacity": _listed(made.capacity),
         "labels": _listed(template.labels),
         "region": template.region,
-        "data-dir": str(home),
-        "nice": NICE if template.driver == "process" else "",
+        "data-dir": str(folder),
+        "nice": NICE if traits_of(template.driver).runs_commands else "",
     }
     given = (part for name, value in options.items() if value for part in (f"--{name}", value))
     return (*_JOBLET, "--resizable", *given)
@@ -163,54 +164,50 @@ def _listed(values: Mapping[str, object]) -> str:
 
 
 def made_here(folder: Path) -> dict[str, Process]:
-    """Every joblet that runs in this folder because it was asked for here, by its target."""
-    found = {}
+    """The running joblets of the provider in the folder, by target."""
+    joblets = {}
     for file in sorted(folder.glob(f"*/{_FILE}")):
         process = running(file.parent, read(file.parent))
         if process is not None:
-            found[file.parent.name] = process
-    return found
+            joblets[file.parent.name] = process
+    return joblets
 
 
-def running(home: Path, record: Record) -> Process | None:
+def running(folder: Path, record: ProviderRecord) -> Process | None:
     if record.process is not None and record.process.is_alive():
         return record.process
-    return next(_by_command(home), None)
+    return next(_by_command(folder), None)
 
 
-def _by_command(home: Path) -> Iterator[Process]:
+def _by_command(folder: Path) -> Iterator[Process]:
     for pid in processes.pids():
         arguments = processes.arguments_of(pid)
         if "joblet" in arguments and "--data-dir" in arguments:
-            folder = arguments[arguments.index("--data-dir") + 1 :][:1]
-            process = processes.of(pid) if folder == [str(home)] and processes.is_own(pid) else None
+            data_dir = arguments[arguments.index("--data-dir") + 1 :][:1]
+            process = processes.of(pid) if data_dir == [str(folder)] and processes.is_own(pid) else None
             if process is not None:
                 yield process
 
 
-def read(home: Path) -> Record:
-    """What is on record; nothing when there is no record, or none that can be read."""
+def read(folder: Path) -> ProviderRecord:
+    """The record of the target; an empty record when the file is absent or unreadable."""
     try:
-        return msgspec.json.decode((home / _FILE).read_bytes(), type=Record)
+        return msgspec.json.decode((folder / _FILE).read_bytes(), type=ProviderRecord)
     except (OSError, msgspec.DecodeError):
-        return Record()
+        return ProviderRecord()
 
 
-def _write(home: Path, record: Record) -> None:
-    """Readers see the old content or the new one, never a part."""
-    new = home / f".{_FILE}.new"
-    new.write_bytes(msgspec.json.encode(record))
-    new.replace(home / _FILE)
+def _write(folder: Path, record: ProviderRecord) -> None:
+    write_by_rename(folder / _FILE, msgspec.json.encode(record))
 
 
 @contextmanager
-def _held(home: Path) -> Iterator[None]:
+def _held(folder: Path) -> Iterator[None]:
     """Unavailable while another replica works on the target."""
-    lock = os.open(home / "provider.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = lock_file(folder / "provider.lock")
+    if lock is None:
+        raise Unavailable(f"another replica works on {folder.name}")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    except BlockingIOError:
-        raise Unavailable(f"another replica works on {home.name}") from None
     finally:
         os.close(lock)

@@ -1,8 +1,8 @@
-"""What a MachineDeployment has to be for a made target. Pure: the object as it is in, the object to write out.
+"""The MachineDeployment of a made target. Pure: the current object in, the object to write out.
 
-Everything that decides whether a request is late stands in the object's annotations: which made target it is for, the
-generation that was last asked for, and whether it was removed. What was removed stays, without machines, so that a late
-request finds it and is refused; only the oldest of many are forgotten.
+The annotations of the object decide whether a request is late: they name the made target, the generation of the last
+request, and whether the target was removed. A removed object stays, without machines, so that a late request finds the
+annotations and is refused; only the oldest of many removed objects are forgotten.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REQUEST = "controlplane/request"
 REMOVED = "controlplane/removed"
 CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"
 DEPLOYMENT_NAME = "cluster.x-k8s.io/deployment-name"
-# How many of a policy's removed ones are remembered.
+# How many removed objects of a policy are remembered.
 TOMBSTONES = 50
 
 
@@ -39,7 +39,7 @@ def replicas_of(made: Made) -> int:
 
 
 def new(template: Mapping[str, Any], made: Made) -> Json:
-    """A copy of the template under the target's name, for the cluster of that name."""
+    """A copy of the template under the target's name, for the cluster of the same name."""
     name = made.target
     spec = copy.deepcopy(dict(template.get("spec") or {}))
     chosen = {CLUSTER_NAME: name, DEPLOYMENT_NAME: name}
@@ -59,27 +59,31 @@ def new(template: Mapping[str, Any], made: Made) -> Json:
     }
 
 
-def brought(found: Json, made: Made) -> Json | None:
-    """The object as it has to be written; None when it is so already. StaleAttempt for a request that comes late."""
-    notes = _owned(found, made)
+def brought(deployment: Json, made: Made) -> Json | None:
+    """The object to write; None when already as requested. StaleAttempt for a late request."""
+    notes = _owned(deployment, made)
     if notes.get(MADE, "") > made.id or (notes.get(MADE) == made.id and _is_later(notes, made)):
         raise StaleAttempt(f"{made.target} was changed by a later request than {made.request}")
-    return _changed(found, _notes(made), replicas_of(made))
+    return _changed(deployment, _notes(made), replicas_of(made))
 
 
-def removed(found: Json, made: Made) -> Json | None:
-    """The object without machines; None when it is so already, or belongs to a later target of that name."""
-    notes = _owned(found, made)
+def removed(deployment: Json, made: Made) -> Json | None:
+    """The object without machines; None when already without, or when a later target of the name owns the object."""
+    notes = _owned(deployment, made)
     if notes.get(MADE, "") > made.id:
         return None
-    return _changed(found, {**_notes(made), REMOVED: "true"}, 0)
+    return _changed(deployment, {**_notes(made), REMOVED: "true"}, 0)
 
 
-def forgotten(found: Sequence[Json]) -> list[Json]:
-    """Of a policy's objects those that were removed long ago and have no machines any more, the oldest first."""
-    gone = [one for one in found if _annotations(one).get(REMOVED) and not (one.get("status") or {}).get("replicas")]
-    gone.sort(key=lambda one: _annotations(one).get(MADE, ""))
+def forgotten(deployments: Sequence[Json]) -> list[Json]:
+    """The objects of a policy that were removed long ago and have no machines any more, the oldest first."""
+    gone = [each for each in deployments if _annotations(each).get(REMOVED) and not _machines(each)]
+    gone.sort(key=lambda each: _annotations(each).get(MADE, ""))
     return gone[: max(0, len(gone) - TOMBSTONES)]
+
+
+def _machines(deployment: Json) -> int:
+    return int((deployment.get("status") or {}).get("replicas") or 0)
 
 
 def _notes(made: Made) -> dict[str, str]:
@@ -87,31 +91,31 @@ def _notes(made: Made) -> dict[str, str]:
 
 
 def _is_later(notes: Mapping[str, str], made: Made) -> bool:
-    known = notes.get(GENERATION, "")
-    return REMOVED in notes or (int(known) if known.isdecimal() else 0) > made.generation
+    generation = notes.get(GENERATION, "")
+    return REMOVED in notes or (int(generation) if generation.isdecimal() else 0) > made.generation
 
 
-def _changed(found: Json, notes: Mapping[str, str], replicas: int) -> Json | None:
-    """With the resource version that was read, so that a change in between refuses the write."""
-    there = {name: value for name, value in _annotations(found).items() if name != REMOVED}
-    if _annotations(found) == {**there, **notes} and (found.get("spec") or {}).get("replicas") == replicas:
+def _changed(deployment: Json, notes: Mapping[str, str], replicas: int) -> Json | None:
+    """The object keeps the resource version that was read, so that a change in between refuses the write."""
+    kept = {name: value for name, value in _annotations(deployment).items() if name != REMOVED}
+    if _annotations(deployment) == {**kept, **notes} and (deployment.get("spec") or {}).get("replicas") == replicas:
         return None
-    changed = copy.deepcopy(found)
-    changed["metadata"]["annotations"] = {**there, **notes}
+    changed = copy.deepcopy(deployment)
+    changed["metadata"]["annotations"] = {**kept, **notes}
     changed["spec"]["replicas"] = replicas
     return changed
 
 
-def _owned(found: Json, made: Made) -> Mapping[str, str]:
-    """What is not ours is never touched."""
-    if _labels(found).get(TARGET) != made.target or MADE not in _annotations(found):
+def _owned(deployment: Json, made: Made) -> Mapping[str, str]:
+    """The annotations; Refused for an object that was not created for the target, which is never touched."""
+    if _labels(deployment).get(TARGET) != made.target or MADE not in _annotations(deployment):
         raise Refused(f"MachineDeployment {made.target} is there already, and was not made for this target")
-    return _annotations(found)
+    return _annotations(deployment)
 
 
-def _labels(of: Mapping[str, Any]) -> dict[str, str]:
-    return dict((of.get("metadata") or {}).get("labels") or {})
+def _labels(item: Mapping[str, Any]) -> dict[str, str]:
+    return dict((item.get("metadata") or {}).get("labels") or {})
 
 
-def _annotations(of: Mapping[str, Any]) -> dict[str, str]:
-    return dict((of.get("metadata") or {}).get("annotations") or {})
+def _annotations(item: Mapping[str, Any]) -> dict[str, str]:
+    return dict((item.get("metadata") or {}).get("annotations") or {})

@@ -1,8 +1,8 @@
-"""The provider `webhook`: targets are made by whoever answers a URL, asked over HTTP.
+"""The provider `webhook`: a server behind a URL creates the targets, asked over HTTP.
 
-A request is a POST of JSON: `action` (create, resize, remove), the target and what it is to be. `Idempotency-Key` names
-it: a server that gets the same key again answers as it did and does nothing. That is why a request whose answer did
-not come is sent again, a few times with growing pauses. `Controlplane-Signature` is `sha256=` and the HMAC of
+A request is a POST of JSON: `action` (create, resize, remove), the target and its properties. `Idempotency-Key` names
+the request: a server that gets the same key again answers as before and does nothing. So a request without an answer
+is sent again, a few times with growing pauses. `Controlplane-Signature` is `sha256=` and the HMAC of
 `<Controlplane-Timestamp>.<body>` with the secret, in hex.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+from functools import partial
 
 import aiohttp
 import msgspec
@@ -19,25 +19,17 @@ from controlplane.aio.clock import Clock
 from controlplane.model import times
 from controlplane.model.errors import OutcomeUnknown, Refused, Unavailable
 from controlplane.model.scalepolicy import Made
+from controlplane.providers.retry_policy import RetryPolicy
 
 _GONE = (404, 410)
 _BUSY = (408, 409, 425, 429)
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """For how long an answer is awaited, how often it is asked for, and the first pause; each one after is doubled."""
-
-    answer_seconds: float = 10.0
-    tries: int = 3
-    pause_seconds: float = 0.5
-
-
 class WebhookProvider:
-    def __init__(self, secret: bytes, clock: Clock, patience: Patience | None = None) -> None:
+    def __init__(self, secret: bytes, clock: Clock, policy: RetryPolicy | None = None) -> None:
         self._secret = secret
         self._clock = clock
-        self._patience = patience or Patience()
+        self._policy = policy or RetryPolicy()
 
     async def create(self, made: Made) -> None:
         await self._ask("create", made)
@@ -46,24 +38,15 @@ class WebhookProvider:
         await self._ask("resize", made)
 
     async def remove(self, made: Made) -> None:
-        """What is not there any more is removed."""
+        """A target that the server does not know counts as removed."""
         await self._ask("remove", made, fine=_GONE)
 
     async def _ask(self, action: str, made: Made, fine: tuple[int, ...] = ()) -> None:
         body = body_of(action, made)
-        patience = self._patience
-        timeout = aiohttp.ClientTimeout(total=patience.answer_seconds)
-        failure: Exception = Unavailable("nobody was asked")
+        timeout = aiohttp.ClientTimeout(total=self._policy.answer_seconds)
         async with aiohttp.ClientSession(timeout=timeout) as session:
-            for attempt in range(patience.tries):
-                if attempt:
-                    await self._clock.sleep(patience.pause_seconds * 2 ** (attempt - 1))
-                try:
-                    await self._post(session, made, body, fine)
-                    return
-                except (Unavailable, OutcomeUnknown) as error:
-                    failure = error
-        raise failure
+            post = partial(self._post, session, made, body, fine)
+            await self._policy.repeat(post, self._clock, after=(Unavailable, OutcomeUnknown))
 
     async def _post(self, session: aiohttp.ClientSession, made: Made, body: bytes, fine: tuple[int, ...]) -> None:
         headers = self._headers(made, body)
@@ -71,11 +54,11 @@ class WebhookProvider:
             async with session.post(made.url, data=body, headers=headers, allow_redirects=False) as answer:
                 status = answer.status
         except TimeoutError:
-            raise OutcomeUnknown(f"no answer within {self._patience.answer_seconds:g} s") from None
+            raise OutcomeUnknown(f"no answer within {self._policy.answer_seconds:g} s") from None
         except aiohttp.ClientConnectorError:
-            raise Unavailable("nobody is there") from None
+            raise Unavailable("no server answers") from None
         except (aiohttp.InvalidURL, ValueError) as error:
-            # Such as a UnicodeError of a host that is no name; nothing was sent.
+            # Such as a UnicodeError of a host that is no name; no request was sent.
             raise Refused(f"its url cannot be asked ({type(error).__name__})") from None
         except (aiohttp.ClientError, OSError) as error:
             raise OutcomeUnknown(f"the connection broke ({type(error).__name__})") from None

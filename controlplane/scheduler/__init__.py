@@ -1,1 +1,1 @@
-"""The scheduler: runs in the leader only, turns what waits into fulfilments, one cycle after the other."""
+"""The scheduler: runs in the leader only, turns waiting tasks into fulfilments, cycle after cycle."""

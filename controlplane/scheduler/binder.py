@@ -1,6 +1,6 @@
 """From decisions to transactions: fulfilments with fresh identities, claims created in the same item, evictions.
 
-Nothing is sent here; the cycle commits what this module builds.
+The binder sends no transaction; the cycle commits the items which this module builds.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from itertools import groupby, islice
 
 import msgspec
 
-from controlplane.cache.detour import Detour
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
-from controlplane.cache.restoring import attempt_floor
+from controlplane.cache.placement_hint import PlacementHint
+from controlplane.cache.restore_state import attempt_floor
 from controlplane.cache.snapshot import Snapshot
 from controlplane.engine import preempting
-from controlplane.engine.decide import Placement
+from controlplane.engine.decision import Placement
+from controlplane.engine.made_room import MadeRoom
 from controlplane.engine.preempting import Eviction
 from controlplane.engine.signature import Signature
 from controlplane.model import nodes, packing
@@ -27,21 +28,21 @@ from controlplane.model.fulfilment import Claim, Fulfilment, TaskRef, TaskSpec, 
 from controlplane.model.isolation import Bystander, Ward
 from controlplane.model.job import Job
 from controlplane.model.quantity import Number
-from controlplane.model.scalepolicy import REMOVE, Made
-from controlplane.model.target import Target
+from controlplane.model.scalepolicy import REMOVE
 from controlplane.store import codec, keys, transaction
-from controlplane.store.transaction import Compare, Item, Operation, absent, mod_is, put, unchanged_below
+from controlplane.store.transaction import Compare, Item, Operation, absent, delete, mod_is, put, unchanged_below
 
 _PUTS_AN_ITEM = 25
 _BYTES_AN_ITEM = 256 << 10
 _NO_TRAITS = Traits()
-# Per (order, job) and where they may not go, what is to be placed, as (index, attempt).
-Tasks = dict[tuple[str, str, Detour], Iterator[tuple[int, int]]]
+# For each order, job and placement hint, the tasks to be placed, as (index, attempt).
+Tasks = dict[tuple[str, str, PlacementHint], Iterator[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What all fulfilments of one cycle share. `revision` is that of the picture on which the cycle was decided."""
+    """Values shared by all fulfilments of a cycle. `revision` is the revision of the snapshot on which the cycle was
+    decided."""
 
     epoch: int
     cycle: int
@@ -51,7 +52,7 @@ class Stamp:
 
 @dataclass(slots=True)
 class _Pile:
-    """Placements that become one item."""
+    """Placements which become a single item."""
 
     guard: tuple[Compare, ...]
     operations: list[Operation] = field(default_factory=list)
@@ -73,17 +74,17 @@ class _Pile:
 
 
 class _Guards:
-    """For targets that scaling made: compares that nothing changed about them, so that nothing is placed where scaling
-    has just found nothing and begins to remove it. Where it has begun, the compare cannot hold."""
+    """Compares for targets made by scaling: the record of the target is unchanged, so a placement loses the race
+    against the removal of the target. If the removal has begun, the compare always fails."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._compares: dict[str, tuple[Compare, ...]] = {}
         self._closed: set[str] = set()
-        self._unchanged = unchanged_below(keys.MADE, snapshot.revision)
-        for entry in snapshot.all("status/made"):
-            made, name = entry.sound(Made), entry.parts[0]
+        self._unchanged = unchanged_below(keys.MADE.prefix, snapshot.revision)
+        for entry in snapshot.all(keys.MADE):
+            record, name = entry.readable(), entry.parts[0]
             self._compares[name] = (mod_is(entry.stored.key, entry.revision),)
-            if made is None or made.want == REMOVE:
+            if record is None or record.want == REMOVE:
                 self._closed.add(name)
                 self._compares[name] = (absent(entry.stored.key),)
 
@@ -91,7 +92,7 @@ class _Guards:
         return self._compares.get(target, ()) if self._compares else ()
 
     def of_all(self, targets: Set[str]) -> tuple[Compare, ...]:
-        """One compare for all of them, since a transaction does not take many."""
+        """A single compare for all these targets, since a transaction does not take many compares."""
         if self._closed & targets:
             return self._compares[min(self._closed & targets)]
         return (self._unchanged,) if targets & self._compares.keys() else ()
@@ -99,25 +100,27 @@ class _Guards:
 
 class Binder:
     def __init__(self, ledgers: Ledgers, make_identity: Callable[[], str], ward: Ward | None = None) -> None:
-        """Orders whose placements cannot be made, or that etcd would not take, are reported to the ward."""
+        """Orders whose placements cannot be built, or would not be accepted by etcd, are reported to the ward."""
         self._ledgers = ledgers
         self._make_identity = make_identity
         self._ward: Ward = ward or Bystander()
         self._specs: dict[tuple[object, ...], TaskSpec] = {}
         self._traits: dict[Signature, Traits | None] = {}
-        # Orders whose placement was refused together with others': they travel alone in the next cycle.
+        # Orders whose placement was refused in an item shared with other orders: their placements travel in items of
+        # their own in the next cycle.
         self._alone: set[str] = set()
-        # As they are while a cycle is bound.
+        # Valid while a cycle is bound: default time limits by target, and orders left out.
         self._limits: dict[str, Number | None] = {}
         self._left_out: set[str] = set()
 
     def items(self, placements: Sequence[Placement], stamp: Stamp) -> Iterator[Item]:
-        """Items that may be committed independently of each other: a gang in one, claims one fulfilment each.
+        """Items which may be committed independently of each other: a gang in a single item, each fulfilment with
+        claims in an item of its own.
 
-        Each is about the orders of which it holds placements. It compares, once for each of its orders, that the order
-        is what it was decided on: what its user wished since then, a cancel or a pause, refuses the placement. The
-        status is not compared, since folding it is no reason to refuse anything; see `Sending` for ends that the leader
-        decides on its own.
+        Each item is about the orders whose placements the item holds. The item compares, once for each of these orders,
+        the revision of the order on which the cycle was decided: a wish of the user since then, a cancel or a pause,
+        refuses the placement. The status is not compared, since folding the status is no reason to refuse a placement;
+        see `Sending` for ends which the leader decides on its own.
         """
         self._limits.clear()
         self._left_out.clear()
@@ -153,7 +156,8 @@ class Binder:
         yield from (pile.item() for pile in piles.values())
 
     def refused(self, item: Item) -> None:
-        """etcd refused the item. Whoever changes an order holds up the others of its item once, not again and again."""
+        """Called when etcd refused the item. The orders of the item travel alone in the next cycle, so a change of a
+        single order delays the other orders of the item once, not again and again."""
         if len(item.about) > 1:
             self._alone.update(item.about)
 
@@ -166,7 +170,8 @@ class Binder:
         *,
         whole: bool,
     ) -> Iterator[tuple[Fulfilment, Operation]]:
-        """The fulfilments of the placements. An order that raises gets no more of them; of a whole it is raised."""
+        """The fulfilments of the placements. An order which raises gets no further fulfilments; with `whole`, the error
+        is raised to the caller."""
         for placement in placements:
             if placement.order not in ledgers or placement.order in self._left_out:
                 continue
@@ -180,7 +185,7 @@ class Binder:
     def _gang(
         self, order: str, bound: Iterable[tuple[Fulfilment, Operation]], guards: _Guards, unchanged: Compare | None
     ) -> Iterator[Item]:
-        """The whole gang, or nothing of it."""
+        """The items of the whole gang, or no item when an error was raised; the order is then left out."""
         try:
             items = list(_gang(order, bound, guards, unchanged))
         except Exception as error:  # noqa: BLE001 - supervision: the other orders are placed
@@ -194,7 +199,8 @@ class Binder:
         self._ward.failed("Order", order, error)
 
     def _fitting(self, item: Item) -> Iterator[Item]:
-        """What etcd would not take is left out, and its order waits with that reason."""
+        """The item, unless the item is too large for etcd: then the orders of the item are left out, and wait with this
+        reason."""
         try:
             transaction.check(item)
         except LimitExceeded as error:
@@ -205,7 +211,8 @@ class Binder:
         yield item
 
     def evictions(self, evictions: Iterable[Eviction], stamp: Stamp) -> Iterator[Item]:
-        """Asks for a stop; what was released meanwhile is left alone."""
+        """Items which ask for a stop and record the order that needs the room; fulfilments released or already stopping
+        are skipped."""
         for eviction in evictions:
             ledger = self._ledgers.orders.get(eviction.order)
             live = ledger.live.get(eviction.fulfilment) if ledger is not None else None
@@ -213,13 +220,21 @@ class Binder:
                 continue
             wanted = msgspec.structs.replace(live.fulfilment, epoch=stamp.epoch, want="stop", reason=preempting.REASON)
             place = keys.desired(eviction.target, eviction.fulfilment)
-            operation = put(place, codec.encode(wanted))
-            yield Item(compares=(mod_is(place, live.revision),), then=(operation,), about=(eviction.order,))
+            preemption = eviction.on_record(epoch=stamp.epoch, cycle=stamp.cycle)
+            record = put(keys.preemption(eviction.target, eviction.fulfilment), codec.encode(preemption))
+            operations = (put(place, codec.encode(wanted)), record)
+            yield Item(compares=(mod_is(place, live.revision),), then=operations, about=(eviction.order,))
+
+    def used_rooms(self, rooms: Iterable[MadeRoom]) -> Iterator[Item]:
+        """Deletes the records of made room for which no task waits any more, or which a cycle gave away."""
+        gone = [delete(keys.preemption(room.target, name)) for room in rooms for name in sorted(room.stopped)]
+        for at in range(0, len(gone), _PUTS_AN_ITEM):
+            yield Item(then=tuple(gone[at : at + _PUTS_AN_ITEM]))
 
     def _bind(
         self, ledger: OrderLedger, placement: Placement, tasks: Tasks, stamp: Stamp
     ) -> Iterator[tuple[Fulfilment, Operation]]:
-        taken = tasks[placement.order, placement.job, placement.signature.detour]
+        taken = tasks[placement.order, placement.job, placement.signature.hint]
         job, pack = placement.job, placement.signature.pack
         if pack == 1:
             for index, attempt in islice(taken, placement.count):
@@ -234,20 +249,21 @@ class Binder:
                 yield fulfilment, put(keys.desired(fulfilment.target, fulfilment.id), codec.encode(fulfilment))
 
     def _tasks(self, placements: Sequence[Placement], stamp: Stamp) -> Tasks:
-        """The tasks of each group, to be handed out to its placements, which may be on several targets.
+        """The tasks of each group, to be handed out to the placements of the group, which may be on several targets.
 
-        An order that went or changed while it was decided about has none: it is decided about again.
+        An order which ended or changed during the decision gets no tasks here: a later cycle decides about the order
+        again.
         """
-        wanted: Counter[tuple[str, str, Detour]] = Counter()
+        wanted: Counter[tuple[str, str, PlacementHint]] = Counter()
         for placement in placements:
-            wanted[placement.order, placement.job, placement.signature.detour] += placement.count
+            wanted[placement.order, placement.job, placement.signature.hint] += placement.count
         floor = attempt_floor(self._ledgers.cache.snapshot)
         tasks: Tasks = {}
-        for (order, job, detour), count in wanted.items():
+        for (order, job, hint), count in wanted.items():
             ledger = self._ledgers.orders.get(order)
             try:
                 if ledger is not None and _as_decided(ledger, stamp.revision):
-                    tasks[order, job, detour] = iter(_above(floor, ledger.jobs[job].take(count, stamp.now, detour)))
+                    tasks[order, job, hint] = iter(_above(floor, ledger.jobs[job].take(count, stamp.now, hint)))
             except Exception as error:  # noqa: BLE001 - supervision: the other orders are placed
                 self._leave_out(order, error)
         return tasks
@@ -288,34 +304,34 @@ class Binder:
 
     def _spec(self, ledger: OrderLedger, name: str, target: str) -> TaskSpec:
         order = ledger.order
-        more = tuple((one.name, one.key, one.value, one.mount) for one in order.resources)
-        found = self._known_spec(ledger, name, (order.resolved_digest, name, *more))
-        if found.time_limit is None and (limit := self._default_limit(target)) is not None:
-            return msgspec.structs.replace(found, time_limit=limit)
-        return found
+        more = tuple((resource.name, resource.key, resource.value, resource.mount) for resource in order.resources)
+        spec = self._known_spec(ledger, name, (order.resolved_digest, name, *more))
+        if spec.time_limit is None and (limit := self._default_limit(target)) is not None:
+            return msgspec.structs.replace(spec, time_limit=limit)
+        return spec
 
     def _default_limit(self, target: str) -> Number | None:
-        """Of jobs that have none, on this target."""
+        """The time limit which this target gives to jobs without a time limit."""
         if target not in self._limits:
-            entry = self._ledgers.cache.snapshot.get("config/targets", target)
-            found = entry.sound(Target) if entry is not None else None
-            self._limits[target] = found.default_time_limit if found is not None else None
+            config = self._ledgers.cache.snapshot.target(target)
+            self._limits[target] = config.default_time_limit if config is not None else None
         return self._limits[target]
 
     def _known_spec(self, ledger: OrderLedger, name: str, key: tuple[object, ...]) -> TaskSpec:
-        found = self._specs.get(key)
-        if found is None:
+        spec = self._specs.get(key)
+        if spec is None:
             if len(self._specs) > 10_000:
                 self._specs.clear()
             job = next(resolved.job for resolved in ledger.resolved.jobs if resolved.job.name == name)
-            found = self._specs[key] = spec_of(ledger, job)
-        return found
+            spec = self._specs[key] = spec_of(ledger, job)
+        return spec
 
 
 def spec_of(ledger: OrderLedger, job: Job) -> TaskSpec:
-    """What a joblet needs to run the job: its env, over it the resources that it names, over all those of the order."""
-    known = {resource.name: resource for resource in ledger.resolved.resources}
-    handed = [*(known[name] for name in job.resources if name in known), *ledger.order.resources]
+    """The data a joblet needs to run the job. Environment: the env of the job, overridden by the resources named by the
+    job, overridden by the resources of the order."""
+    resources = {resource.name: resource for resource in ledger.resolved.resources}
+    handed = [*(resources[name] for name in job.resources if name in resources), *ledger.order.resources]
     return TaskSpec(
         command=job.command,
         image=job.image,
@@ -336,7 +352,7 @@ def _as_decided(ledger: OrderLedger, revision: int | None) -> bool:
 def _gang(
     order: str, bound: Iterable[tuple[Fulfilment, Operation]], guards: _Guards, unchanged: Compare | None
 ) -> Iterator[Item]:
-    """All fulfilments of the gang with all their claims, in one item."""
+    """All fulfilments of the gang with all claims, in a single item."""
     compares: list[Compare] = [unchanged] if unchanged is not None else []
     operations: list[Operation] = []
     targets: set[str] = set()
@@ -371,5 +387,5 @@ def _claims(fulfilment: Fulfilment) -> tuple[Operation, ...]:
 
 
 def _above(floor: int, taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """After a restore, attempts are numbered above all that any joblet knows."""
+    """After a restore, attempts are numbered above every attempt known to any joblet."""
     return [(index, max(attempt, floor + 1)) for index, attempt in taken] if floor else taken

@@ -1,10 +1,10 @@
 """The cycle: snapshot -> queues -> decide -> bind -> commit -> record.
 
-Woken by changes and by moments that were named before (a window that opens, a time before which nothing was to
-start), never by a fixed sleep. A cycle is decided on a snapshot that contains every answered transaction
-of the one before. A new leader always commits a first cycle, even an empty one; other cycles that change nothing are
-not written. An order or a target that raises, wherever in a cycle that is, is left out of it, put into the quarantine,
-and tried again in a later cycle; a cycle that fails as a whole is begun again, with back-off, in the same term.
+Cycles are woken by changes and by moments computed in advance (an opening window, a `not_before` time), never by a
+fixed sleep. A cycle is decided on a snapshot which contains every answered transaction of the cycle before. A new
+leader always commits a first cycle, even an empty cycle; other cycles without changes are not written. An order or a
+target which raises, at any point of a cycle, is left out of the cycle, put into the quarantine, and tried again in a
+later cycle; a cycle which fails as a whole is begun again, with back-off, in the same term.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from controlplane.aio.failpoint import Failpoints
 from controlplane.aio.thread_team import DECISIONS
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.engine import decide as engine
-from controlplane.engine.backlog import Backlog
-from controlplane.engine.decide import Decision
+from controlplane.engine.decision import Decision
 from controlplane.engine.guarding import decide_guarded
+from controlplane.engine.reason_codes import QUEUED
 from controlplane.engine.rules.book import Book
-from controlplane.engine.words import QUEUED
 from controlplane.engine.world import World
 from controlplane.model import times
 from controlplane.model.errors import Invalid, OutcomeUnknown, Unavailable
@@ -36,23 +35,24 @@ from controlplane.model.leadership import Cycle
 from controlplane.quarantine import Quarantine, ends_term
 from controlplane.scheduler.binder import Binder, Stamp
 from controlplane.scheduler.moments import Moments
-from controlplane.scheduler.survey import Survey
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.transaction import Item, Outcome, put
+from controlplane.survey.backlog import Backlog
+from controlplane.survey.standing_survey import Survey
 
 log = structlog.get_logger(__name__)
 
-# Changes of these trees can make room or change what may be placed.
-_MAKES_ROOM = frozenset({"claims", "config", "config/rules", "status/cluster"})
+# Changes of these trees can make room or change which tasks may be placed.
+_MAKES_ROOM = frozenset({keys.CLAIMS, keys.CONFIG, keys.RULES, keys.CLUSTER_STATUS.name})
 _RETRY_SECONDS = 1.0
 _AT_ONCE = 20
-# Beyond so many queues x targets a decision takes long enough to be felt by who asks this replica something.
+# Beyond so many queues x targets, a decision takes long enough to delay requests to this replica.
 _LARGE = 20_000
-# Moments are written in milliseconds: an alarm must not come before the one it was set for.
+# Moments are written in milliseconds: an alarm must not ring before the moment for which it was set.
 _ROUNDING_SECONDS = 0.001
 _LONGEST_SECONDS = 24 * 3600.0
-# So many of those that a cycle left out are named on its record.
+# At most so many of the orders and targets left out by a cycle are named in the record of the cycle.
 _MOST_NAMED = 1000
 _MANY = 500
 PART = "scheduler"
@@ -60,7 +60,7 @@ RULES = "rules"
 
 
 class Scheduler:
-    """One term's scheduler."""
+    """The scheduler of a single term."""
 
     def __init__(
         self,
@@ -73,7 +73,8 @@ class Scheduler:
         quarantine: Quarantine | None = None,
         survey: Survey | None = None,
     ) -> None:
-        """`survey`: that of the replica, which knows what waits; without it all is looked at first."""
+        """`survey`: the survey of the replica, which knows the waiting orders; without a survey, every order is looked
+        at first."""
         self._quarantine = quarantine or Quarantine(clock)
         self._ward = self._quarantine.ward(PART)
         self._ledgers = ledgers
@@ -88,7 +89,7 @@ class Scheduler:
         self._retry: asyncio.TimerHandle | None = None
         self._binder = Binder(ledgers, make_identity, self._ward)
         self._wake = asyncio.Event()
-        # Set when the first cycle is over: what else a leader has to do may wait for that.
+        # Set when the first cycle is over: other work of the leader may wait for the first cycle.
         self.begun = asyncio.Event()
 
     @property
@@ -123,7 +124,8 @@ class Scheduler:
         self._wake.set()
 
     async def _supervised(self, n: int, *, first: bool) -> bool:
-        """One cycle; whether it was written. What fails it as a whole does not end the term: all is looked at anew."""
+        """Runs a cycle; whether the cycle was written. A failure of the whole cycle does not end the term: the survey
+        is renewed, and every order is looked at again."""
         started, failures = self._clock.monotonic(), self._quarantine.failures
         try:
             written = await self._cycle(n, first=first)
@@ -131,7 +133,8 @@ class Scheduler:
             if ends_term(error):
                 raise
             if isinstance(error, OutcomeUnknown | Unavailable):
-                # etcd, or the own view of it, is away: nobody's fault, and tried again soon.
+                # etcd, or this replica's view of etcd, is unavailable: no order is to blame, and the cycle is tried
+                # again soon.
                 log.warning("a cycle was not committed whole", error=str(error))
                 seconds = _RETRY_SECONDS
             else:
@@ -144,26 +147,26 @@ class Scheduler:
         self._quarantine.took_part(PART, started)
         self._set_retry(self._quarantine.next_seconds(PART))
         if self._quarantine.failures != failures:
-            # What was meant for those that failed is there for others.
+            # The room meant for the orders which failed is available to other orders.
             self._wake.set()
         return written
 
     async def _cycle(self, n: int, *, first: bool) -> bool:
-        """One cycle; whether it was written."""
+        """Runs a cycle; whether the cycle was written."""
         self._hurry()
         await self._survey.catch_up(self._clock.wall(), self._rules())
         started = self._clock.monotonic()
-        # As it is written down, so that a replay sees the same.
+        # Rounded as in the record of the cycle, so that a replay sees the same time.
         now = times.parse(times.show(self._clock.wall()), "now")
         self._backlog.update(self._to_look_at(), now, self._rules())
-        if not self._backlog.waits() and not first:
+        if not self._backlog.waits() and not first and not self._cache.snapshot.count(keys.PREEMPTIONS):
             self._wake_at(self._backlog.next_time(), now)
             return False
-        seen = self._survey.lookout.look(now, apart=self._backlog.apart, preempting=self._backlog.preempting)
+        seen = self._survey.builder.build(now, spread_orders=self._backlog.apart, preempting=self._backlog.preempting)
         self._backlog.leave_out(self._isolated("Order", started))
         world, decision = await self._decide(seen)
         self._wake_at(self._moments.next(world, self._backlog), now)
-        if not decision.batches and not decision.evictions and not first:
+        if not decision.batches and not decision.evictions and not decision.used_rooms and not first:
             return False
         self._failpoints.reach("scheduler.before-commit")
         stamp = Stamp(self._writer.epoch, n, times.show(now), world.revision)
@@ -179,6 +182,7 @@ class Scheduler:
                 chain(
                     self._binder.items(decision.placements, stamp),
                     self._binder.evictions(decision.evictions, stamp),
+                    self._binder.used_rooms(decision.used_rooms),
                     (Item(then=(put(keys.cycle(record.epoch, n), codec.encode(record)),)),),
                 )
             )
@@ -188,7 +192,7 @@ class Scheduler:
         return True
 
     def _to_look_at(self) -> set[str]:
-        """The orders that changed, and the isolated ones whose time has come."""
+        """The changed orders, and the isolated orders which are due for another try."""
         self._hurry()
         touched = self._survey.take()
         if self._quarantine.total:
@@ -196,18 +200,18 @@ class Scheduler:
         return touched
 
     def _hurry(self) -> None:
-        """A change lets an isolated order be tried earlier, but not at once."""
+        """Lets isolated orders which changed be tried earlier, but not at once."""
         if self._quarantine.total:
             for order in self._survey.changed():
                 self._quarantine.hurry(PART, "Order", order)
 
     def _isolated(self, kind: str, started: float) -> list[str]:
-        """Those that the cycle that started then leaves out."""
+        """The names of the isolated orders or targets left out by the cycle which started at this time."""
         return self._quarantine.names(PART, kind, started)
 
     def _rules(self) -> Book:
-        """The rules as they are now; those that are broken count as not matching, and are told of once."""
-        book = self._survey.lookout.book(self._cache.snapshot)
+        """The rules as stored now; broken rules count as not matching, and each broken rule is reported once."""
+        book = self._survey.builder.book(self._cache.snapshot)
         if book is not self._book:
             before: Mapping[str, str] = self._book.broken if self._book is not None else {}
             self._book = book
@@ -218,8 +222,9 @@ class Scheduler:
         return book
 
     async def _decide(self, world: World) -> tuple[World, Decision]:
-        """A large decision is made beside the loop: nothing that it reads changes meanwhile. So is one that raised, to
-        find the orders and targets that cause it, which are left out."""
+        """Decides the cycle. A large decision is made in a thread beside the loop: no input of the decision changes
+        meanwhile. A decision which raised is repeated in the thread, to find the orders and targets which cause the
+        error; the culprits are left out."""
         queues = self._backlog.queues()
         if len(queues) * len(world.targets) * world.book.weight < _LARGE:
             try:
@@ -230,7 +235,7 @@ class Scheduler:
         try:
             decided = await DECISIONS.run(decide_guarded, world, self._backlog.queues, casualties)
         except asyncio.CancelledError:
-            # The thread goes on reading the backlog, which nobody may change meanwhile.
+            # The thread goes on reading the old backlog, so the backlog must not be changed: replace it.
             self._survey.renew()
             raise
         for position, ((kind, name), error) in enumerate(casualties.errors.items()):
@@ -255,7 +260,7 @@ class Scheduler:
             self._alarm = asyncio.get_running_loop().call_later(seconds, self._wake.set)
 
     def _set_retry(self, seconds: float | None) -> None:
-        """Wakes the next cycle when an isolated order or target may be tried again."""
+        """Sets the timer which wakes the next cycle when an isolated order or target may be tried again."""
         if self._retry is not None:
             self._retry.cancel()
         self._retry = None
@@ -263,9 +268,10 @@ class Scheduler:
             self._retry = asyncio.get_running_loop().call_later(seconds + _ROUNDING_SECONDS, self._wake.set)
 
     async def _send(self, items: Iterable[Item]) -> tuple[list[tuple[Item, Outcome | BaseException]], Exception | None]:
-        """The first are under way while the last are being made; nobody who asks this replica waits for all of it.
+        """Sends the items. The first items are under way while the last items are being built, and requests to this
+        replica are answered in between.
 
-        An error in the making comes back beside what became of the items that were sent by then.
+        An error while building items is returned beside the outcomes of the items sent by then.
         """
         sent: list[Item] = []
         writes: list[asyncio.Future[Outcome]] = []
@@ -292,7 +298,7 @@ class Scheduler:
         return outcome
 
     async def _commit(self, items: Iterable[Item]) -> None:
-        """Sends all and waits until the cache contains every answered one, so that the next cycle sees them."""
+        """Sends all items and waits until the cache contains every answered item, so that the next cycle sees them."""
         outcomes, broken = await self._send(items)
         answered = [outcome for _, outcome in outcomes if isinstance(outcome, Outcome)]
         refused = sum(not outcome.succeeded for outcome in answered)
@@ -303,7 +309,7 @@ class Scheduler:
             await self._shown(max(outcome.revision for outcome in answered))
         for item, failure in outcomes:
             if isinstance(failure, OutcomeUnknown | Unavailable):
-                # The picture now contains whatever happened; decide again on it.
+                # The cache now shows whether the write was applied; decide again on the cache.
                 log.warning("a cycle was not committed whole", error=str(failure))
                 self._survey.look_at_all()
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._wake.set)
@@ -313,8 +319,8 @@ class Scheduler:
             raise broken
 
     async def _shown(self, revision: int) -> None:
-        """Returns when the picture shows that revision, however late: a cycle that is decided without the placements of
-        the one before would place the same attempts again. So a leader with a stale picture decides nothing."""
+        """Returns when the cache shows the revision, however late: a cycle decided without the placements of the cycle
+        before would place the same attempts again. So a leader with a stale cache decides no cycle."""
         while True:
             try:
                 await self._cache.reached(revision)
@@ -324,11 +330,11 @@ class Scheduler:
                 await self._clock.sleep(_RETRY_SECONDS)
 
     def _not_written(self, item: Item, failure: BaseException) -> None:
-        """It certainly did not apply: the orders that it was about wait."""
+        """Handles an item which certainly was not applied: the orders of the item go on waiting."""
         if not isinstance(failure, Exception) or ends_term(failure):
             raise failure
         if len(item.about) > 1:
-            # Whose fault it is shows when each of them travels alone.
+            # Which order is at fault shows when each order travels alone.
             log.warning("placements were not written, each is tried alone", error=str(failure))
             self._binder.refused(item)
             self._survey.look_at(item.about)
@@ -360,10 +366,10 @@ def record_of(world: World, decision: Decision, stamp: Stamp, seconds: float) ->
 
 
 def last_cycle(ledgers: Ledgers) -> int:
-    """The number of the newest cycle on record; 0 before the first. What is not sane was no cycle, nor was one with a
-    number above its revision: each cycle is a write."""
-    for entry in sorted(ledgers.cache.snapshot.all("cycles"), key=lambda entry: entry.parts[1], reverse=True):
-        cycle = entry.sound(Cycle)
+    """The number of the newest cycle on record; 0 before the first cycle. Unreadable records are skipped, and so are
+    records with a cycle number above their revision: each cycle is a write."""
+    for entry in sorted(ledgers.cache.snapshot.all(keys.CYCLES), key=lambda entry: entry.parts[1], reverse=True):
+        cycle = entry.readable()
         if cycle is not None and cycle.n <= entry.revision:
             return cycle.n
     return 0

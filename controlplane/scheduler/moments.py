@@ -1,7 +1,8 @@
-"""Moments: when something may become placeable by time alone, so that the cycle need not ask again and again.
+"""Moments: when a task may become placeable by time alone, so that the cycle need not poll.
 
-When a target next opens or closes is worked out once and kept until that moment has passed. Where many targets have to
-be worked out at once, as in a leader's first cycle, that is done beside the loop, and the cycle hears of it afterwards.
+The moment at which a target next opens or closes is computed once and kept until the moment has passed. Where many
+targets have to be computed at once, as in a leader's first cycle, the computation runs beside the loop, and the cycle
+is woken afterwards.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from controlplane.aio.thread_team import ThreadTeam
-from controlplane.engine.backlog import Backlog
 from controlplane.engine.world import World
 from controlplane.model import times, windows
 from controlplane.model.isolation import Ward
 from controlplane.model.target import Window
+from controlplane.survey.backlog import Backlog
 
-# More than so many changes of windows are not worked out on the loop: one takes up to some milliseconds.
+# More than so many changes of windows are not computed on the loop: each takes up to some milliseconds.
 _FEW = 4
-# What never opens or closes is looked at again after this, since the rules of time zones change.
+# Windows which never open or close are computed again after this time, since the rules of time zones change.
 _NEVER = timedelta(days=7)
 _WINDOWS = ThreadTeam("windows", 1)
 
@@ -28,10 +29,11 @@ Windows = tuple[Window, ...]
 
 class Moments:
     def __init__(self, ward: Ward, wake: Callable[[], None]) -> None:
-        """`wake` is called when windows were worked out that the last answer did not know yet."""
+        """`wake` is called when windows were computed which the last answer of `next` did not include yet."""
         self._ward = ward
         self._wake = wake
-        # By windows, since many targets have the same: when it was asked, when they change next, until when that holds.
+        # Keyed by windows, since many targets share the same windows: when the change was computed, when the windows
+        # change next, and until when the answer holds.
         self._changes: dict[Windows, tuple[datetime, datetime | None, datetime]] = {}
         self._working: asyncio.Task[None] | None = None
 
@@ -40,7 +42,7 @@ class Moments:
             self._working.cancel()
 
     def next(self, world: World, backlog: Backlog) -> str | None:
-        """The first moment to come; what is still being worked out beside the loop is left out."""
+        """The first moment to come; windows still being computed beside the loop are left out."""
         moments = [moment for moment in (backlog.next_time(),) if moment is not None]
         wanted = {row.windows: row.name for row in world.targets if row.windows}
         if wanted:
@@ -77,7 +79,8 @@ class Moments:
 
 
 def next_change(key: Windows, now: datetime) -> datetime | Exception | None:
-    """When it opens or closes next; what that raises is returned, since it concerns only targets with these windows."""
+    """When the windows open or close next; an error is returned, not raised, since only targets with these windows are
+    concerned."""
     try:
         return windows.next_change(key, now)
     except Exception as error:  # noqa: BLE001 - supervision

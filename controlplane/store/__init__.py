@@ -1,4 +1,4 @@
-"""The only speaker of etcd: keys, codec, channels, calls, leases, watch, transactions with their Fence.
+"""The only package that talks to etcd: keys, codec, channels, calls, leases, watches, transactions with their Fence.
 
-Nothing above this package imports etcd's messages, and nothing in it knows what an order is beyond its key.
+Packages above never import etcd's messages, and code in here knows an order only by the key.
 """

@@ -1,7 +1,7 @@
-"""Channels to etcd: one per endpoint, the current one used until it fails, then the next.
+"""Channels to etcd: a channel per endpoint; the current channel is used until a call fails, then the next.
 
-A call has a deadline always. A read that fails goes to the next endpoint until its deadline; a write is sent once,
-and its failure is Unavailable only when it certainly did not apply, else OutcomeUnknown.
+Every call has a deadline. A failed read goes to the next endpoint until the deadline. A write is sent once; a failed
+write is Unavailable only when etcd certainly did not apply the write, else OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ OPTIONS = [
 _NOT_APPLIED = ("no leader", "not capable", "too many requests", "leader changed", "space exceeded")
 _NEVER_SENT = ("failed to connect to all addresses", "Name resolution failure", "DNS resolution failed")
 _PAUSE_SECONDS = 0.05
-# Metadata by which a member of etcd refuses a call, or ends a stream, while it knows no leader. A member that lost its
-# peers but not its clients would else keep a call waiting, and a stream silent, for as long as it is cut off.
+# With this metadata a member of etcd refuses calls and ends streams while the member knows no leader. Without it, a
+# member that lost its peers but not its clients keeps calls waiting and streams silent for as long as it is cut off.
 HAS_LEADER = (("hasleader", "true"),)
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdOptions:
-    """Where etcd is and how to speak to it. TLS files are read when a channel is made."""
+    """Endpoints, credentials and time-outs of etcd. TLS files are read when a channel is made."""
 
     endpoints: tuple[str, ...]
     ca_file: str = ""
@@ -100,11 +100,11 @@ class Channels:
         return self._channels[self._current]
 
     def every(self) -> tuple[grpc.aio.Channel, ...]:
-        """One for each endpoint."""
+        """A channel for each endpoint."""
         return tuple(self._channels)
 
     def leave(self, channel: grpc.aio.Channel) -> None:
-        """Use the next endpoint from now on, unless somebody already moved on."""
+        """Use the next endpoint from now on, unless another caller has already moved on."""
         if channel is self.current():
             self._current = (self._current + 1) % len(self._channels)
 
@@ -113,7 +113,7 @@ class Channels:
             await channel.close()
 
     async def read(self, call: Callable[[grpc.aio.Channel, float], Awaitable[T]], timeout: float | None = None) -> T:
-        """Repeats the call over the endpoints until it answers or its time is up: reads have no effect."""
+        """Repeats the call over the endpoints until an answer comes or the time is up: reads have no effect."""
         deadline = self._clock.monotonic() + (timeout or self.options.timeout_seconds)
         while True:
             channel = self.current()
@@ -131,7 +131,7 @@ class Channels:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def write(self, call: Callable[[grpc.aio.Channel, float], Awaitable[T]], timeout: float | None = None) -> T:
-        """Sends once. A write that certainly never left may be repeated on the next endpoint, and is."""
+        """Sends the call once. A write is repeated on the next endpoint only if the request certainly never left."""
         deadline = self._clock.monotonic() + (timeout or self.options.timeout_seconds)
         while True:
             channel = self.current()
@@ -150,7 +150,7 @@ class Channels:
 
 
 def translate(error: grpc.aio.AioRpcError | grpc.RpcError, *, applies: bool) -> errors.ControlPlaneError:
-    """etcd's answer as one of our errors; `applies` says whether the call could have changed something."""
+    """etcd's answer as an error of ours; `applies` says whether the call could have changed a key."""
     code = error.code()
     details = error.details() or code.name
     if "compacted" in details:

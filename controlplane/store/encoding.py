@@ -1,8 +1,8 @@
-"""etcd's transactions as bytes: the few messages that a write is made of, encoded by hand.
+"""etcd's transactions as bytes: the few messages of a write, encoded by hand.
 
-Building message objects, copying them into their group and measuring them cost more than anything else about a write.
-What is here yields the same bytes, each piece once: the answers are still read with etcd's own messages, and a test
-holds everything here to what those read back. Nothing here knows what a write means.
+Building message objects, copying messages into their group and measuring them cost more than all other parts of a
+write. The functions here yield the same bytes, each piece once. Answers are still read with etcd's own messages, and a
+test decodes all bytes made here with these messages. Encoding knows no meaning of a write.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def created(key: bytes, revision: int, *, greater: bool = False) -> bytes:
 
 
 def created_below(key: bytes, end: bytes, revision: int) -> bytes:
-    """A compare of the create revision of every key of a range; etcd takes 0 for one without any."""
+    """A compare of the create revision of every key of a range; an empty range counts as a key of revision 0."""
     return created(key, revision) + b"\x82\x04" + varint(len(end)) + end
 
 
@@ -67,7 +67,7 @@ def modified(key: bytes, revision: int) -> bytes:
 
 
 def modified_below(key: bytes, end: bytes, before: int) -> bytes:
-    """A compare that every key of a range was last written before that revision."""
+    """A compare: every key of a range was last written before the revision."""
     name = b"\x1a" + varint(len(key)) + key
     return b"\x08\x02\x10\x02" + name + b"\x30" + varint(before) + b"\x82\x04" + varint(len(end)) + end
 
@@ -78,7 +78,7 @@ def leased(key: bytes, lease: int) -> bytes:
 
 
 def creation(key: bytes, value: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """The most common write in one go: a compare that the key is not there, its put, its get, and all three whole."""
+    """The most common write in one go: a compare with "key is absent", the put, the get, and all three together."""
     named = varint(len(key)) + key
     compare = b"\x10\x01\x1a" + named + b"\x28\x00"
     putting = b"\x0a" + named + b"\x12" + varint(len(value)) + value

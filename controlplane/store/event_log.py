@@ -1,8 +1,8 @@
-"""The event log: gathers what happened and writes it as events, some at a time, on leases that many of them share.
+"""The event log: gathers happenings and writes events, some at a time, on leases that many events share.
 
-`record` never waits and never fails: whatever it costs to write events is paid here, a few transactions a second at
-most. A lease serves for a minute or 1,000 events, and lasts so much longer that each of its events lives for the set
-time. Writing an event again is the same write, so a failed one is repeated.
+`record` never waits and never fails: writing events costs a few transactions a second at most. A lease serves for a
+minute or 1,000 events, and lasts so much longer that each event on the lease lives for the configured time. Writing an
+event again is the same write, so that a failed write is repeated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Grant = Callable[[int], Awaitable[int]]
 
 
 class Leases:
-    """The lease that new events hang on."""
+    """The lease of new events."""
 
     def __init__(self, grant: Grant, ttl_seconds: Callable[[], float], clock: Clock) -> None:
         self._grant = grant
@@ -51,7 +51,7 @@ class Leases:
         return self._lease
 
     def forget(self) -> None:
-        """It is gone: somebody revoked it."""
+        """The lease is gone, for instance revoked by hand."""
         self._lease = 0
 
 
@@ -71,7 +71,7 @@ class EventLog:
         self._news.set()
 
     async def run(self) -> None:
-        """Writes until cancelled. What is left in its hands then is not written."""
+        """Writes until cancelled. Events that are still in memory then are not written."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -81,7 +81,7 @@ class EventLog:
             await self._clock.sleep(FLUSH_SECONDS if written else _RETRY_SECONDS)
 
     async def flush(self) -> bool:
-        """One round; False when it could not be written and will be tried again."""
+        """A single round; False when the events could not be written and will be tried again."""
         events = self._folding.take(MOST_AT_ONCE, self._clock.monotonic(), times.show(self._clock.wall()))
         if not events:
             return True
@@ -94,7 +94,7 @@ class EventLog:
             self._folding.give_back(events)
             return False
         except Refused:
-            # One of them cannot be written, now or later: what can be written of them is.
+            # An event of the batch can never be written: write the other events one by one.
             await self._write_apart(events)
         return True
 

@@ -1,8 +1,8 @@
-"""The leader's way to write: what its components send travels together, in transactions that carry the Fence.
+"""The leader's writes: items of all components travel together, in transactions that carry the Fence.
 
-Each item keeps its own compares. A refused fence is Deposed: stop acting. A write whose outcome is unknown was settled
-by the leadership before the caller hears OutcomeUnknown: whatever happened is in the picture by then, and it cannot
-happen any more if it did not. There is no other way for leader code to write.
+Each item keeps its own compares. A refused fence is Deposed: stop acting. Before a caller gets OutcomeUnknown, the
+leader has re-fenced itself: the write is either visible in the cache by then, or etcd will never apply the write.
+Leader code has no other way to write.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from controlplane.store import transaction
 from controlplane.store.transaction import Item, Outcome
 
 
-class Leadership(Protocol):
-    """One term, as far as a write needs to know it."""
+class FencedTerm(Protocol):
+    """A leader's term, as far as writes need to know."""
 
     @property
     def epoch(self) -> int: ...
@@ -28,10 +28,10 @@ class Leadership(Protocol):
 
 
 class FencedWriter:
-    def __init__(self, leadership: Leadership) -> None:
+    def __init__(self, leadership: FencedTerm) -> None:
         self._leadership = leadership
         self._group: GroupCommit[Item, Outcome] = GroupCommit(
-            leadership.commit, transaction.front, gather_seconds=0.01, in_flight=4
+            leadership.commit, transaction.group_size, gather_seconds=0.01, in_flight=4
         )
 
     @property
@@ -39,14 +39,14 @@ class FencedWriter:
         return self._leadership.epoch
 
     async def write(self, item: Item) -> Outcome:
-        """LimitExceeded when etcd would not take the item, which then disturbs no other that would travel with it."""
+        """LimitExceeded when etcd would refuse the item as too large; other items of the group are not disturbed."""
         transaction.check(item)
         return await self._group.submit(item)
 
     async def write_all(self, items: Sequence[Item]) -> list[Outcome]:
-        """All are sent, and need not stay together; the error of one is raised after every one was answered.
+        """Sends all items, which need not stay together; the error of an item is raised after all items were answered.
 
-        One that etcd would not take is not sent; its LimitExceeded is raised after the others were answered.
+        An item that is too large for etcd is not sent; LimitExceeded is raised after all other items were answered.
         """
         too_large = [error for item in items if (error := _refusal(item)) is not None]
         fitting = [item for item in items if _refusal(item) is None] if too_large else items

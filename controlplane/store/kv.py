@@ -1,4 +1,4 @@
-"""Reading and writing keys: the calls of etcd's KV and Lease services as the rest of the system uses them."""
+"""Reading and writing keys: etcd's KV and Lease services as the rest of the system uses them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.store.keys import ROOT, after_prefix, parse
 from controlplane.store.transaction import Fence, Item, Outcome, Value
 
 PAGE = 2000
-# A page is to have about so many bytes. How many keys that are is learned from the pages before: the first is small.
+# The size of a page in bytes. The number of keys is learned from earlier pages: the first page is small.
 PAGE_BYTES = 4 << 20
 _FIRST_PAGE = 16
 _GROWTH = 4
@@ -28,13 +28,13 @@ TxnCall: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, rpc.TxnResponse]"
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class KeyPage:
     revision: int
     values: tuple[Value, ...]
 
 
 class Store:
-    """One process's way to etcd. Every call has a deadline; what its failure means is said by the error's class."""
+    """The connection of a process to etcd. Every call has a deadline; the class of an error tells what happened."""
 
     def __init__(self, options: EtcdOptions, clock: Clock) -> None:
         self.channels = Channels(options, clock)
@@ -48,11 +48,11 @@ class Store:
         answer = await self._range(request)
         return transaction.value_of(answer.kvs[0]) if answer.kvs else None
 
-    async def pages(self, prefix: str = ROOT, *, revision: int = 0, keys_only: bool = False) -> AsyncIterator[Page]:
-        """Pages of all keys with the prefix, in key order, all at one revision.
+    async def pages(self, prefix: str = ROOT, *, revision: int = 0, keys_only: bool = False) -> AsyncIterator[KeyPage]:
+        """Pages of all keys with the prefix, in key order, all at the same revision.
 
-        A page that takes too long is asked for again with fewer keys. Values of one tree are of about one size, those
-        of the next may be of another: a tree begins with a small page.
+        A page that takes too long is asked for again with fewer keys. Values of a tree have about the same size, values
+        of the next tree may be larger: every tree begins with a small page.
         """
         start, end = prefix.encode(), after_prefix(prefix)
         limit, until = _FIRST_PAGE, end
@@ -66,7 +66,7 @@ class Store:
                 limit = max(1, limit // _GROWTH)
                 continue
             revision = revision or answer.header.revision
-            yield Page(revision, tuple(transaction.value_of(pair) for pair in answer.kvs))
+            yield KeyPage(revision, tuple(transaction.value_of(pair) for pair in answer.kvs))
             if not answer.more and until == end:
                 return
             if answer.more:
@@ -92,12 +92,13 @@ class Store:
     async def commit_group(
         self, items: Sequence[Item], *, fence: Fence | None = None, timeout: float | None = None
     ) -> list[Outcome]:
-        """All items in one transaction, each with its own outcome. With a fence that no longer holds: Deposed.
+        """All items in a single transaction, each with an outcome of its own; Deposed when the fence no longer holds.
 
-        New keys, which nearly always are new, are put side by side first: nothing of that happens if one is there.
+        Creates are tried flat first, since new keys are nearly always absent: a flat group happens as a whole or not at
+        all.
         """
         if fence is None and len(items) > 1 and all(item.creates for item in items):
-            answer = await self._txn(transaction.side_by_side(items), timeout)
+            answer = await self._txn(transaction.flat_group(items), timeout)
             if answer.succeeded:
                 return [Outcome(True, answer.header.revision)] * len(items)
         answer = await self._txn(transaction.nested(items, fence), timeout)
@@ -111,7 +112,7 @@ class Store:
         )
 
     def _call(self, channel: grpc.aio.Channel) -> TxnCall:
-        """One for each channel: making it costs as much as a small transaction."""
+        """A call object per channel: making a call object costs as much as a small transaction."""
         call = self._calls.get(channel)
         if call is None:
             call = self._calls[channel] = channel.unary_unary(
@@ -127,14 +128,14 @@ class Store:
         return int(answer.ID)
 
     async def revoke(self, lease: int) -> None:
-        """Idempotent: a lease that is gone raises NotFound, which says that the work is done."""
+        """Idempotent: NotFound for a lease that is gone means that the work is done."""
         request = rpc.LeaseRevokeRequest(ID=lease)
         await self.channels.read(
             lambda channel, left: rpc.LeaseStub(channel).LeaseRevoke(request, timeout=left, metadata=HAS_LEADER)
         )
 
     async def granted_seconds(self, lease: int) -> int:
-        """For how long the lease was granted; 0 when it is gone."""
+        """The time for which the lease was granted; 0 when the lease is gone."""
         request = rpc.LeaseTimeToLiveRequest(ID=lease)
         answer = await self.channels.read(
             lambda channel, left: rpc.LeaseStub(channel).LeaseTimeToLive(request, timeout=left)
@@ -145,21 +146,14 @@ class Store:
         request = rpc.CompactionRequest(revision=revision)
         await self.channels.read(lambda channel, left: rpc.KVStub(channel).Compact(request, timeout=left))
 
-    async def version(self) -> str:
-        request = rpc.StatusRequest()
-        answer = await self.channels.read(
-            lambda channel, left: rpc.MaintenanceStub(channel).Status(request, timeout=left)
-        )
-        return str(answer.version)
-
 
 def _next_limit(limit: int, answer: rpc.RangeResponse) -> int:
-    """How many keys of the size of these make a page; not many more at once, since those that follow may be larger."""
+    """The number of keys of this size in a page. Grows in steps, since the following values may be larger."""
     size = int(answer.ByteSize()) // len(answer.kvs) + 1
     return max(1, min(PAGE_BYTES // size, limit * _GROWTH, PAGE))
 
 
 def _end_of_tree(key: bytes, end: bytes) -> bytes:
-    """Behind the last key of the tree that this key belongs to, or the end of the list."""
+    """The end of the tree of this key, or the end of the list."""
     place = parse(key.decode(errors="replace").rstrip("\0"))
-    return min(after_prefix(f"{ROOT}{place[0]}/"), end) if place is not None else end
+    return min(after_prefix(place[0].prefix), end) if place is not None else end

@@ -1,7 +1,7 @@
-"""Leases: renewed on one shared stream for many (joblets' sessions), or by blocking calls from a thread of its own.
+"""Leases: renewed on a shared stream (sessions of joblets), or by blocking calls from a thread (the election).
 
-`Renewals` renews a lease only when asked to, and says whether it was still there. `BlockingLease` is for the
-election's thread, which must go on while the event loop is busy: it uses a channel of its own and no event loop.
+`Renewals` renews a lease only on request, and says whether the lease was still there. `BlockingLease` serves the
+election's thread, which must go on while the event loop is busy: a channel of its own, and no event loop.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from controlplane.store.channel import HAS_LEADER, OPTIONS, Channels, EtcdOption
 
 
 class Renewals:
-    """One keep-alive stream for all leases that this process renews; opened anew after a failure.
+    """The keep-alive stream of all leases that this process renews; opened anew after a failure.
 
-    etcd answers each request once and in order, so an answer belongs to the oldest request for its lease: an answer
-    to an earlier request, that its asker no longer waited for, never confirms a later one.
+    etcd answers each request once and in order, so that an answer belongs to the oldest request for its lease: an
+    answer to an earlier request, given up by the caller meanwhile, never confirms a later request.
     """
 
     def __init__(self, channels: Channels) -> None:
@@ -33,9 +33,9 @@ class Renewals:
         self._silent = asyncio.Event()
 
     async def renew(self, lease: int, timeout: float) -> bool:
-        """True when the lease lives on; False when it is gone; Unavailable when etcd did not answer in time.
+        """True when the lease lives on; False when the lease is gone; Unavailable when etcd did not answer in time.
 
-        A stream on which nothing at all was answered meanwhile is left for the next endpoint, where there is one.
+        A stream without any answer meanwhile is left for the next endpoint, if there are several.
         """
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(lease, deque()).append(future)
@@ -70,7 +70,7 @@ class Renewals:
             await asyncio.sleep(0.05)
 
     async def _read(self, call: Any) -> str:
-        """Hands answers to whom they concern; why the stream ended."""
+        """Hands answers to the waiting callers; returns the reason for which the stream ended."""
         try:
             while (answer := await call.read()) is not grpc.aio.EOF:
                 self._answers += 1
@@ -90,7 +90,7 @@ class Renewals:
             future.set_result(alive)
 
     def _fail(self, why: str) -> None:
-        # What waited to be sent must not be sent on the next stream, where nobody waits for its answer.
+        # Requests that were not sent yet must not go to the next stream: no caller waits there for the answers.
         self._outbox = asyncio.Queue()
         waiting, self._waiting = self._waiting, {}
         for future in (future for futures in waiting.values() for future in futures):
@@ -99,13 +99,13 @@ class Renewals:
 
     @staticmethod
     async def _ask(call: Any, outbox: asyncio.Queue[int]) -> None:
-        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader hears of it too, and acts
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader gets the same error, and acts
             while True:
                 await call.write(rpc.LeaseKeepAliveRequest(ID=await outbox.get()))
 
 
 class BlockingLease:
-    """Grant, renew and revoke by blocking calls; for one thread. Tries the endpoints in turn."""
+    """Grant, renew and revoke by blocking calls, from a single thread. Tries the endpoints in turn."""
 
     def __init__(self, options: EtcdOptions) -> None:
         self._options = options
@@ -130,7 +130,7 @@ class BlockingLease:
         return int(answer.ID)
 
     def renew(self, lease: int, timeout: float) -> bool:
-        """Whether the lease still lives; one stream per renewal, so that a deadline holds."""
+        """Whether the lease still lives; a stream per renewal, so that a deadline holds."""
         try:
             requests = iter([rpc.LeaseKeepAliveRequest(ID=lease)])
             for answer in self._stub().LeaseKeepAlive(requests, timeout=timeout, metadata=HAS_LEADER):

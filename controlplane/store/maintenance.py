@@ -1,6 +1,6 @@
-"""etcd itself: which cluster it is, how much room it uses, what it remembers, and a copy of all of it.
+"""etcd as a whole: the cluster's id, the space in use, the oldest revision, and a copy of the database.
 
-What a member says is about that member: of several endpoints the fullest counts. Alarms are the whole cluster's.
+A member's answer is about that member: of several endpoints the fullest counts. Alarms belong to the whole cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOSPACE = 1
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`in_use` is what of the file's `size` is; `alarm` says that etcd takes no more writes for want of space."""
+    """`in_use` is the used part of the file's `size`; `alarm` is set when etcd refuses writes for want of space."""
 
     cluster_id: str
     version: str
@@ -36,10 +36,10 @@ class Condition:
 
 async def condition(channels: Channels) -> Condition:
     """Unavailable when no member answers."""
-    told = await asyncio.gather(*(_status(channel) for channel in channels.every()))
-    answers = [answer for answer in told if answer is not None]
+    statuses = await asyncio.gather(*(_status(channel) for channel in channels.every()))
+    answers = [answer for answer in statuses if answer is not None]
     if not answers:
-        raise Unavailable("no member of etcd tells how it is")
+        raise Unavailable("no member of etcd reports its status")
     request = rpc.AlarmRequest(action=0, memberID=0, alarm=0)
     alarms = await channels.read(lambda channel, left: rpc.MaintenanceStub(channel).Alarm(request, timeout=left))
     fullest = max(answers, key=lambda answer: answer.dbSizeInUse or answer.dbSize)
@@ -49,7 +49,7 @@ async def condition(channels: Channels) -> Condition:
         revision=max(int(answer.header.revision) for answer in answers),
         size=int(fullest.dbSize),
         in_use=int(fullest.dbSizeInUse or fullest.dbSize),
-        alarm=any(found.alarm == _NOSPACE for found in alarms.alarms),
+        alarm=any(raised.alarm == _NOSPACE for raised in alarms.alarms),
     )
 
 
@@ -77,7 +77,7 @@ async def oldest(store: Store) -> int:
 
 
 async def snapshot(channels: Channels) -> AsyncIterator[bytes]:
-    """etcd's whole file, then its checksum, piece by piece; Unavailable when that is broken off."""
+    """etcd's whole file, then the checksum, piece by piece; Unavailable when the stream is broken off."""
     try:
         async for answer in rpc.MaintenanceStub(channels.current()).Snapshot(rpc.SnapshotRequest()):
             yield answer.blob

@@ -1,8 +1,8 @@
-"""Transactions: compares, operations, the items of a group, and the Fence that a leader's write carries.
+"""Transactions: compares, operations, items, groups of items, and the Fence of a leader's write.
 
-An Item is what stays together: its compares and what happens when they hold. A group of items travels as one
-transaction in which each item is nested with its own compares, so that one refused item leaves the others alone.
-The limits of etcd are checked before anything is sent, and nothing is ever split silently.
+An Item stays together: compares, and operations that happen when the compares hold. A group of items travels in a
+single transaction in which each item is nested with its own compares, so that a refused item leaves the others alone.
+The limits of etcd are checked before anything is sent, and no item is ever split silently.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ MAX_OPERATIONS = 128
 MAX_GROUP = 100
 MAX_BYTES = 1 << 20
 
-# As etcd reads it.
+# A compare as bytes.
 Compare: TypeAlias = bytes
 
 
 class Operation(NamedTuple):
-    """As etcd reads it, and what it is about: the key, whether that is written, and with what value."""
+    """An operation as bytes, with the key, whether the key is written, and the value."""
 
     raw: bytes
     key: bytes
@@ -38,9 +38,9 @@ class Operation(NamedTuple):
 class Fence:
     """Proof of leadership that a write must carry.
 
-    Names the leader key, the revision at which it was created (the epoch) and its mod revision. The transaction
-    compares the latter, so a deposed leader's write is refused by etcd itself, however slow, paused or wrong about
-    the time the process was, and so is a write of this leader that was sent before it rewrote its own key.
+    A Fence names the leader key, the key's create revision (the epoch) and its mod revision. The transaction compares
+    the mod revision, so that etcd itself refuses the write of a deposed leader, however slow, paused or wrong about the
+    time the process was; and also a write of this leader from before the leader rewrote its own key.
     """
 
     key: str
@@ -59,11 +59,6 @@ def put(key: str, value: bytes, *, lease: int = 0) -> Operation:
 def delete(key: str) -> Operation:
     name = key.encode()
     return Operation(encoding.delete(name), name, True)
-
-
-def delete_prefix(prefix: str) -> Operation:
-    name = prefix.encode()
-    return Operation(encoding.delete(name, after_prefix(prefix)), name, True)
 
 
 def get(key: str) -> Operation:
@@ -85,12 +80,12 @@ def nothing_below(prefix: str) -> Compare:
 
 
 def unchanged_below(prefix: str, revision: int) -> Compare:
-    """Every key with this prefix is as it was at that revision; of keys that went since then it says nothing."""
+    """Every key with this prefix is as it was at the revision. Keys that were deleted since then are not compared."""
     return encoding.modified_below(prefix.encode(), after_prefix(prefix), revision + 1)
 
 
 def mod_is(key: str, revision: int) -> Compare:
-    """The key was last written at that revision; 0 stands for a key that is not there."""
+    """The key was last written at the revision; 0 stands for an absent key."""
     return encoding.modified(key.encode(), revision)
 
 
@@ -100,24 +95,24 @@ def lease_is(key: str, lease: int) -> Compare:
 
 @dataclass(slots=True)
 class Item:
-    """Not to be changed once it is made: it is encoded when it is first measured, and sent as it was then.
+    """Immutable by convention: an item is encoded when first measured, and sent in this form.
 
-    `many` are operations beyond what a transaction takes side by side; they are nested, and happen with `then`.
+    `many` are operations beyond the size of a flat transaction; they are nested, and happen together with `then`.
     """
 
     compares: tuple[Compare, ...] = ()
     then: tuple[Operation, ...] = ()
     otherwise: tuple[Operation, ...] = ()
     many: tuple[Operation, ...] = ()
-    # Names of what it is about, for who has to tell of its failure; not sent.
+    # Names of the objects concerned, for reports of a failure; not sent.
     about: tuple[str, ...] = field(default=(), compare=False)
-    # Whether it is a put of a key that is not there yet, and nothing else.
+    # Whether the item only creates a key.
     creates: bool = field(default=False, init=False, compare=False, repr=False)
     _raw: bytes = field(default=b"", init=False, compare=False, repr=False)
     _weight: int = field(default=-1, init=False, compare=False, repr=False)
 
     def weight(self) -> int:
-        """The most operations that one of its branches or its compares hold."""
+        """The size of the largest branch, or of the compares, in operations."""
         if self._weight < 0:
             nests = -(-len(self.many) // MAX_GROUP)
             self._weight = max(len(self.compares), len(self.then) + nests, len(self.otherwise))
@@ -138,18 +133,20 @@ class Item:
 
     def _nests(self) -> list[bytes]:
         chunks = (self.many[at : at + MAX_GROUP] for at in range(0, len(self.many), MAX_GROUP))
-        return [encoding.nested(encoding.transaction((), [one.raw for one in chunk], ())) for chunk in chunks]
+        return [
+            encoding.nested(encoding.transaction((), [operation.raw for operation in chunk], ())) for chunk in chunks
+        ]
 
     def written(self) -> list[bytes]:
-        """The keys that it may put or delete, for telling apart items that cannot share a transaction."""
-        found = [operation.key for operation in self.then if operation.writes]
+        """The keys that the item may put or delete: items that write the same key cannot share a transaction."""
+        written = [operation.key for operation in self.then if operation.writes]
         if self.otherwise or self.many:
-            found += [operation.key for operation in (*self.otherwise, *self.many) if operation.writes]
-        return found
+            written += [operation.key for operation in (*self.otherwise, *self.many) if operation.writes]
+        return written
 
 
-def creating(key: str, value: bytes) -> Item:
-    """Puts the key unless it is there, and then shows what is."""
+def create_item(key: str, value: bytes) -> Item:
+    """Puts an absent key; gets the key if present."""
     name = key.encode()
     compare, putting, getting, raw = encoding.creation(name, value)
     item = Item((compare,), (Operation(putting, name, True, value),), (Operation(getting, name, False),))
@@ -157,8 +154,17 @@ def creating(key: str, value: bytes) -> Item:
     return item
 
 
+def together(items: Sequence[Item]) -> Item:
+    """An item with all compares and operations of these items: all of them happen, or none."""
+    return Item(
+        compares=tuple(compare for item in items for compare in item.compares),
+        then=tuple(operation for item in items for operation in item.then),
+        many=tuple(operation for item in items for operation in item.many),
+    )
+
+
 class Value(NamedTuple):
-    """One key as read: its value and the revisions and lease it was written with."""
+    """A key as read: the value, and the revisions and the lease of the last write."""
 
     key: str
     value: bytes
@@ -168,7 +174,7 @@ class Value(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of an item. `found` holds what the gets of the branch taken returned, in their order."""
+    """The outcome of an item. `found` holds the answers to the gets of the branch taken, in order."""
 
     succeeded: bool
     revision: int
@@ -181,7 +187,7 @@ def flat(item: Item) -> bytes:
 
 
 def nested(items: Sequence[Item], fence: Fence | None) -> bytes:
-    """One transaction with every item nested; with a fence, nothing of it happens unless the fence holds."""
+    """A transaction with every item nested; with a fence, no item happens unless the fence holds."""
     if not items:
         raise LimitExceeded("a group needs at least one item")
     for item in items:
@@ -194,8 +200,8 @@ def nested(items: Sequence[Item], fence: Fence | None) -> bytes:
     return encoding.transaction([fence.compare()], inner, [get(fence.key).raw])
 
 
-def side_by_side(items: Sequence[Item]) -> bytes:
-    """All of them or none: cheaper than nested ones, for etcd and for those who ask, where all are likely to happen."""
+def flat_group(items: Sequence[Item]) -> bytes:
+    """All items happen, or none. Cheaper than nesting for etcd and for callers, where all are likely to happen."""
     compares = [compare for item in items for compare in item.compares]
     raw = encoding.transaction(compares, [operation.raw for item in items for operation in item.then], ())
     if len(items) > MAX_GROUP or len(raw) > MAX_BYTES:
@@ -204,7 +210,7 @@ def side_by_side(items: Sequence[Item]) -> bytes:
 
 
 def check(item: Item) -> None:
-    """LimitExceeded when etcd takes the item in no group, not even alone."""
+    """LimitExceeded for an item that etcd would not even take alone."""
     _check(item, MAX_OPERATIONS - 1)
 
 
@@ -221,14 +227,14 @@ def outcome(response: rpc.TxnResponse, item: Item, revision: int) -> Outcome:
         if not operation.writes:
             break
     else:
-        # Most writes read nothing, and then their answers hold nothing to look for.
+        # Most writes read no key, and their answers hold none.
         return Outcome(succeeded, revision)
-    found = tuple(
+    values = tuple(
         value_of(answer.response_range.kvs[0]) if answer.response_range.kvs else None
         for answer in response.responses
         if answer.HasField("response_range")
     )
-    return Outcome(succeeded, revision, found)
+    return Outcome(succeeded, revision, values)
 
 
 def outcomes(response: rpc.TxnResponse, items: Sequence[Item]) -> list[Outcome]:
@@ -242,8 +248,8 @@ def value_of(pair: rpc.KeyValue) -> Value:
     return Value(pair.key.decode(errors="replace"), pair.value, pair.create_revision, pair.mod_revision, pair.lease)
 
 
-def front(items: Sequence[Item]) -> int:
-    """How many items, from the first on, etcd takes as one group; at least one. Items are never split."""
+def group_size(items: Sequence[Item]) -> int:
+    """The number of items, from the first on, that etcd takes as a group; at least 1. Items are never split."""
     keys: set[bytes] = set()
     size = heaviest = 0
     for count, item in enumerate(items):

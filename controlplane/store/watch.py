@@ -1,9 +1,9 @@
 """Watching a prefix from a revision on, without gaps and without duplicates.
 
-The stream is resumed after every failure from the revision behind the last complete one. Fragments of one big
-response are put together before anything of it is shown, so that a batch always holds whole revisions. A stream
-that stays silent although it was asked for a sign of life is left for the next endpoint, and so is a stream of a member
-that other members left behind: such a member may answer for ever, but what it answers is old.
+After every failure the stream is resumed behind the last complete revision. Fragments of a big response are put
+together before any change is shown, so that a batch always holds whole revisions. A stream that stays silent when asked
+for a sign of life is left for the next endpoint; so is the stream of a member that was left behind by the other
+members: such a member may answer for ever, but all answers are old.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from controlplane.store.transaction import Value
 ASK_SECONDS = 2.0
 SILENCE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
-# How often, and for how long each time, a member is asked for a revision that etcd has before it is left.
+# How often, and for how long each time, a member is asked for a revision of etcd before the member is left.
 _LAG_ASKS = 2
 _LAG_SECONDS = 0.5
-# Before these versions etcd answers a request for progress past changes that it has yet to send.
+# Older versions answer a request for progress ahead of changes that are still to be sent.
 _IN_ORDER_SINCE = {(3, 4): 25, (3, 5): 8}
 
 
 class Change(NamedTuple):
-    """One key was put (value) or deleted (value None) at this revision."""
+    """A key was put (value) or deleted (value None) at this revision."""
 
     key: str
     revision: int
     value: Value | None
 
 
-class Batch(NamedTuple):
-    """Whole revisions, in order; `revision` is the last of them."""
+class WatchBatch(NamedTuple):
+    """Whole revisions, in order; `revision` is the last."""
 
     revision: int
     changes: tuple[Change, ...]
 
 
-class Lookout:
-    """What the follower of a watch knows of etcd and the stream itself cannot know: a revision that etcd has.
+class WatchProgress:
+    """Revisions that etcd is known to have, from outside of the stream: the stream has to come up to them.
 
-    `shown` tells how far the follower is. `passed(revision, in_order)` tells the follower of a revision up to which the
-    stream has nothing to show; only when `in_order` all changes up to it were certainly delivered before.
+    `shown` gives the revision that the follower has reached. `passed(revision, in_order)` tells the follower that the
+    stream shows no change up to the revision; `in_order` says that all changes before were certainly delivered.
     """
 
     def __init__(self, shown: Callable[[], int] = lambda: 0, passed: Callable[[int, bool], None] | None = None) -> None:
@@ -61,13 +61,13 @@ class Lookout:
         self._news = asyncio.Event()
 
     def expect(self, revision: int) -> None:
-        """A quorum of etcd has this revision: the stream is asked for it when it has not shown it."""
+        """A quorum of etcd has this revision: the stream is asked for progress if it has not shown the revision."""
         self.due = max(self.due, revision)
         if self.due > self.shown():
             self._news.set()
 
     async def is_behind(self, seconds: float) -> bool:
-        """True as soon as a revision is due that was not shown; False when none was expected for so long."""
+        """True as soon as a due revision was not shown; False when no revision was expected for so long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -81,18 +81,18 @@ async def watch(
     from_revision: int,
     heard: Callable[[], None] = lambda: None,
     *,
-    lookout: Lookout | None = None,
-) -> AsyncGenerator[Batch, None]:
-    """Endless; raises Compacted when `from_revision` or the place to resume at is gone: relist.
+    lookout: WatchProgress | None = None,
+) -> AsyncGenerator[WatchBatch, None]:
+    """Endless; raises Compacted when `from_revision`, or the revision to resume at, is gone: relist.
 
-    `heard` is called for every sign of life of the stream, also when nothing changes.
+    `heard` is called for every sign of life of the stream, also without changes.
     """
     following = from_revision
-    lookout = lookout or Lookout()
+    lookout = lookout or WatchProgress()
     while True:
         channel = channels.current()
         try:
-            async with aclosing(_stream(_Line(channel, heard, lookout), prefix, following)) as stream:
+            async with aclosing(_stream(_WatchCall(channel, heard, lookout), prefix, following)) as stream:
                 async for batch in stream:
                     following = batch.revision + 1
                     yield batch
@@ -106,14 +106,14 @@ async def watch(
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-class _Line:
-    """One watch call and when it was last heard of. It is cut when it says nothing, or only what is old, though asked.
+class _WatchCall:
+    """A watch call, and when it was last heard of. A call is cut that answers nothing, or only old revisions.
 
-    Listening costs one read a response: who watches over the silence is a task of its own that wakes up every now and
-    then, not a time-out around every read.
+    Listening costs a read per response: a separate task wakes up now and then to notice silence, instead of a time-out
+    around every read.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, heard: Callable[[], None], lookout: Lookout) -> None:
+    def __init__(self, channel: grpc.aio.Channel, heard: Callable[[], None], lookout: WatchProgress) -> None:
         self._channel = channel
         self._call = rpc.WatchStub(channel).Watch(metadata=HAS_LEADER)
         self._heard = heard
@@ -135,7 +135,7 @@ class _Line:
         try:
             response = await self._call.read()
         except asyncio.CancelledError:
-            # Cutting the call cancels the read, as cancelling the reader does: only the reader's task tells them apart.
+            # Both cutting the call and cancelling the reader cancel the read: only the reader's task tells these apart.
             reader = asyncio.current_task()
             if self._cut and not (reader is not None and reader.cancelling()):
                 raise Unavailable("the watch stream stayed silent, or behind") from None
@@ -147,11 +147,11 @@ class _Line:
         return response
 
     def changed(self) -> None:
-        """The response that was read holds changes."""
+        """The last response holds changes."""
         self._changes += 1
 
     def progressed(self, revision: int) -> None:
-        """The response that was read answers a request for progress."""
+        """The last response answers a request for progress."""
         self._head = max(self._head, revision)
         self._answered.set()
         if self._lookout.passed is not None:
@@ -164,14 +164,14 @@ class _Line:
             raise Unavailable("the watch stream is over") from None
 
     async def _watch_over(self) -> None:
-        with suppress(Unavailable, grpc.aio.AioRpcError):  # the reader hears of it too
+        with suppress(Unavailable, grpc.aio.AioRpcError):  # the reader gets the same error
             while True:
                 responses = self._responses
                 if await self._lookout.is_behind(ASK_SECONDS):
                     alive = await self._shows(self._lookout.due)
                 elif self._lookout.passed is not None:
-                    # Whoever has a quorum asked needs no sign of life while nothing is due, and newer versions of etcd
-                    # give none to a watch that begins behind the newest revision.
+                    # A quorum vouches for the stream while no revision is due, and newer versions of etcd give no sign
+                    # of life to a watch that begins behind the newest revision.
                     alive = True
                 else:
                     alive = responses != self._responses or await self._speaks()
@@ -181,14 +181,14 @@ class _Line:
                     return
 
     async def _speaks(self) -> bool:
-        """Whether any sign of life follows a request for one."""
+        """Whether any sign of life follows a request for a sign of life."""
         responses = self._responses
         await self._ask()
         await asyncio.sleep(SILENCE_SECONDS)
         return responses != self._responses
 
     async def _shows(self, due: int) -> bool:
-        """Whether the member has that revision. While changes come, the member is alive and on its way there."""
+        """Whether the member has the revision. While changes come, the member is alive and catching up."""
         if self._lookout.in_order is None:
             self._lookout.in_order = await _answers_in_order(self._channel)
         changes = self._changes
@@ -213,7 +213,7 @@ class _Line:
 
 
 async def _answers_in_order(channel: grpc.aio.Channel) -> bool | None:
-    """Whether this member answers a request for progress only after all changes before it; None when unknown."""
+    """Whether this member answers a request for progress only after all earlier changes; None when unknown."""
     try:
         answer = await rpc.MaintenanceStub(channel).Status(rpc.StatusRequest(), timeout=_LAG_SECONDS)
         major, minor, patch = (int(part) for part in answer.version.partition("-")[0].split("."))
@@ -222,7 +222,7 @@ async def _answers_in_order(channel: grpc.aio.Channel) -> bool | None:
     return patch >= _IN_ORDER_SINCE.get((major, minor), 0) and (major, minor) >= (3, 4)
 
 
-async def _stream(line: _Line, prefix: str, from_revision: int) -> AsyncGenerator[Batch, None]:
+async def _stream(line: _WatchCall, prefix: str, from_revision: int) -> AsyncGenerator[WatchBatch, None]:
     try:
         await line.open(prefix, from_revision)
         parts: list[rpc.Event] = []
@@ -241,16 +241,16 @@ async def _stream(line: _Line, prefix: str, from_revision: int) -> AsyncGenerato
             if response.fragment:
                 continue
             changes = changes_of(parts)
-            yield Batch(changes[-1].revision, changes)
+            yield WatchBatch(changes[-1].revision, changes)
             parts = []
     finally:
         await line.close()
 
 
 def changes_of(events: Iterable[rpc.Event]) -> tuple[Change, ...]:
-    """Reads every field once: this is done for every key that anybody writes, on every replica."""
+    """Reads every field once: called for every key of every change, on every replica."""
     changes: list[Change] = []
-    # Tuples are made as such: the constructor of a NamedTuple is one more call for each of them.
+    # Plain tuples: the constructor of a NamedTuple costs another call per change.
     make = tuple.__new__
     for event in events:
         pair = event.kv

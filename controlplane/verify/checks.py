@@ -1,39 +1,39 @@
-"""All checks that history feeds, as one listener: history is read once for all of them."""
+"""All checks of history behind a single listener, so that history is read once for all checks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controlplane.verify.history import Event
-from controlplane.verify.p1_fenced import Fenced
-from controlplane.verify.p2_orders import Orders
-from controlplane.verify.p3_attempts import Attempts
-from controlplane.verify.p4_claims import Unheld
-from controlplane.verify.p4_exclusive import Exclusive
-from controlplane.verify.p5_capacity import Capacity
-from controlplane.verify.p7_lifecycle import Lifecycle
-from controlplane.verify.p7_strays import Strays
-from controlplane.verify.p9_leader import Leader
-from controlplane.verify.p9_orders import Unfinished, Unreported, Untaken
+from controlplane.verify.history import KeyChange
+from controlplane.verify.p1_fenced import FencedCheck
+from controlplane.verify.p2_orders import OrdersCheck
+from controlplane.verify.p3_attempts import AttemptsCheck
+from controlplane.verify.p4_claims import UnheldClaims
+from controlplane.verify.p4_exclusive import ExclusiveCheck
+from controlplane.verify.p5_capacity import CapacityCheck
+from controlplane.verify.p7_lifecycle import LifecycleCheck
+from controlplane.verify.p7_strays import StrayPlacements
+from controlplane.verify.p9_leader import LeaderCheck
+from controlplane.verify.p9_orders import UnfinishedOrders, UnhandledEnds, UnreportedPlacements
 from controlplane.verify.present import Present
+from controlplane.verify.promise_verdicts import HistoryListener
 from controlplane.verify.suspicion import Suspicions
-from controlplane.verify.verdict import Listener
 
 
 class Checks:
-    """`suspicions` are about the state at the end of history; they are settled by looking on, and then told."""
+    """`suspicions` concern the state at the end of history; watching etcd on settles them, then they are reported."""
 
     def __init__(self) -> None:
-        self.fenced = Fenced()
-        self.orders = Orders()
-        self.attempts = Attempts()
-        self.exclusive = Exclusive()
-        self.capacity = Capacity()
-        self.lifecycle = Lifecycle()
-        self.leader = Leader()
-        questions = (Strays(), Unheld(), Unreported(), Untaken(), Unfinished())
+        self.fenced = FencedCheck()
+        self.orders = OrdersCheck()
+        self.attempts = AttemptsCheck()
+        self.exclusive = ExclusiveCheck()
+        self.capacity = CapacityCheck()
+        self.lifecycle = LifecycleCheck()
+        self.leader = LeaderCheck()
+        questions = (StrayPlacements(), UnheldClaims(), UnreportedPlacements(), UnhandledEnds(), UnfinishedOrders())
         self.suspicions = Suspicions(Present(), questions)
-        self._all: tuple[Listener, ...] = (
+        self._all: tuple[HistoryListener, ...] = (
             self.fenced,
             self.orders,
             self.attempts,
@@ -44,14 +44,14 @@ class Checks:
             self.suspicions,
         )
 
-    def start(self, state: Sequence[Event]) -> None:
+    def start(self, state: Sequence[KeyChange]) -> None:
         for check in self._all:
             check.start(state)
 
-    def change(self, revision: int, changes: Sequence[Event]) -> None:
+    def change(self, revision: int, changes: Sequence[KeyChange]) -> None:
         for check in self._all:
             check.change(revision, changes)
 
-    def tell_suspicions(self) -> None:
-        """Adds what is left of them to the promises that they break."""
-        self.suspicions.tell({"P4": self.exclusive.tally, "P7": self.lifecycle.tally, "P9": self.leader.tally})
+    def report_suspicions(self) -> None:
+        """Adds the suspicions that lasted to the promises that they break."""
+        self.suspicions.report({"P4": self.exclusive.tally, "P7": self.lifecycle.tally, "P9": self.leader.tally})

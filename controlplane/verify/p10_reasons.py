@@ -1,7 +1,7 @@
-"""P10: every pending task has a reason, as the API shows it.
+"""P10: every pending task has a reason in the API's answer.
 
-Counts are written at most once a second while reasons are computed when they are read, so an order in motion may show
-numbers of two moments. `differs` tells which orders to ask for again; only what keeps differing is a violation.
+Counts are written at most once a second while reasons are computed at every read, so a changing order may show numbers
+of two moments. `differs` tells which orders to read again; an order that keeps differing is a violation.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterable
 
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.store import keys
-from controlplane.verify.verdict import Tally, Verdict
+from controlplane.verify.promise_verdicts import PromiseVerdict, Tally
 from controlplane.wire.v1 import orders_pb2
 
 
 def differs(order: orders_pb2.Order) -> bool:
-    """Nothing of a cancelled or final order waits for a reason."""
+    """Whether pending tasks and reasons differ in number; never for a cancelled or final order."""
     return not order.cancel and order.status.phase not in FINAL_ORDER and _pending(order) != _explained(order)
 
 
-def judge(orders: Iterable[orders_pb2.Order]) -> Verdict:
-    """Each order as it was read last."""
+def judge(orders: Iterable[orders_pb2.Order]) -> PromiseVerdict:
+    """Judges each order as last read."""
     tally = Tally("P10", "no order is open")
     for order in orders:
         tally.checked += 1

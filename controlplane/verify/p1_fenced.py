@@ -1,8 +1,8 @@
-"""P1: a write that says "leader" carries the epoch that led at that revision.
+"""P1: every leader's write carries the epoch of the leader at its revision.
 
-Who led is known from the history itself: the candidate whose key is the oldest of those that existed before the
-transaction. Deletes carry no value, so nobody can say who made them: they are not judged here. Events are written by
-any component; one that carries an epoch says that a leader wrote it, and is judged.
+The leader is known from history itself: the candidate with the oldest key before the transaction. Deletes carry no
+value and so no epoch: they are not judged. Events are written by any component; an event with an epoch claims a leader
+as its writer, and is judged.
 """
 
 from __future__ import annotations
@@ -13,54 +13,56 @@ import msgspec
 
 from controlplane.model.order import Order
 from controlplane.store import keys
-from controlplane.verify.history import Event
-from controlplane.verify.verdict import Tally, Verdict
+from controlplane.verify.history import KeyChange
+from controlplane.verify.promise_verdicts import PromiseVerdict, Tally
 
 _LEADERS = tuple(
     f"{keys.ROOT}{front}/"
-    for front in ("desired", "claims", "terms", "cycles", "status", "rounds", "locks", "contracts")
+    for front in (keys.DESIRED, keys.CLAIMS, keys.TERMS, keys.CYCLES, keys.STATUS, "rounds", "locks", "contracts")
 )
-# Their keys name the epoch too.
-_NAMED_BY_EPOCH = ("terms", "cycles")
+# Trees whose keys name the epoch too.
+_NAMED_BY_EPOCH = (keys.TERMS, keys.CYCLES)
 
 
-class _Stamped(msgspec.Struct):
+class _EpochStamp(msgspec.Struct):
     epoch: int
 
 
-class Fenced:
+class FencedCheck:
+    """Follows the candidates through history and compares the epoch of every leader's write."""
+
     def __init__(self) -> None:
         self._tally = Tally("P1", "no leader wrote anything")
         self._candidates: dict[str, int] = {}
         self._leader = 0
 
-    def start(self, state: Sequence[Event]) -> None:
+    def start(self, state: Sequence[KeyChange]) -> None:
         self._follow(state)
 
-    def change(self, revision: int, changes: Sequence[Event]) -> None:
+    def change(self, revision: int, changes: Sequence[KeyChange]) -> None:
         for event in changes:
-            if not event.deleted and (event.key.startswith(_LEADERS) or _is_run(event) or _told_by_leader(event)):
+            if not event.deleted and (event.key.startswith(_LEADERS) or _is_run(event) or _is_event_of_leader(event)):
                 self._judge(event)
         self._follow(changes)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PromiseVerdict:
         return self._tally.verdict()
 
-    def _follow(self, events: Iterable[Event]) -> None:
+    def _follow(self, events: Iterable[KeyChange]) -> None:
         changed = False
         for event in events:
-            if event.tree != "election":
+            if event.tree != keys.CANDIDATES:
                 continue
             changed = True
             if event.deleted or event.object is None:
-                # A value that is no candidate is left out by every replica alike.
+                # Every replica skips a value that is no candidate.
                 self._candidates.pop(event.key, None)
             else:
                 self._candidates[event.key] = event.created
         if changed:
             self._leader = min(self._candidates.values(), default=0)
 
-    def _judge(self, event: Event) -> None:
+    def _judge(self, event: KeyChange) -> None:
         self._tally.checked += 1
         epoch = _epoch(event)
         if epoch is None:
@@ -73,25 +75,22 @@ class Fenced:
             self._tally.broken(event.key, event.revision, f"carries epoch {epoch}, but its key names another")
 
 
-def _is_run(event: Event) -> bool:
-    """The run of a recurring order, when it is made: what users change of it later says nothing about leaders."""
+def _is_run(event: KeyChange) -> bool:
+    """Whether a leader creates the run of a recurring order; later changes of the run are the user's."""
     return (
-        event.tree == "config/orders"
-        and event.is_new
-        and isinstance(event.object, Order)
-        and bool(event.object.template)
+        event.tree == keys.ORDERS and event.is_new and isinstance(event.object, Order) and bool(event.object.template)
     )
 
 
-def _told_by_leader(event: Event) -> bool:
-    return event.tree == "events" and bool(_epoch(event))
+def _is_event_of_leader(event: KeyChange) -> bool:
+    return event.tree == keys.EVENTS and bool(_epoch(event))
 
 
-def _epoch(event: Event) -> int | None:
+def _epoch(event: KeyChange) -> int | None:
     if event.object is not None:
-        found: int | None = getattr(event.object, "epoch", None)
-        return found
+        epoch: int | None = getattr(event.object, "epoch", None)
+        return epoch
     try:
-        return msgspec.json.decode(event.value, type=_Stamped).epoch
+        return msgspec.json.decode(event.value, type=_EpochStamp).epoch
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -1,8 +1,8 @@
 """P3: at most one fulfilment ever carries an attempt of a task, and at most one process was ever started for it.
 
-Attempts of a task count up by one, after a restore from above what joblets knew, and the next is placed only when the
-one before is no longer desired. Of a task
-only the newest attempt has to be remembered, because any placement that is not the next one is a violation.
+Attempt numbers of a task rise by 1 (after a restore, from above the highest number that joblets reported), and the
+next attempt is placed only when the attempt before is no longer desired. Only the newest attempt of each task is
+remembered, because any placement of another than the next attempt is a violation.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from collections.abc import Sequence
 
 from controlplane.model.cluster import ClusterStatus
 from controlplane.model.fulfilment import Ended, Fulfilment, TaskRef
-from controlplane.verify.history import Event
-from controlplane.verify.records import Record
-from controlplane.verify.verdict import Tally, Verdict
+from controlplane.store import keys
+from controlplane.verify.history import KeyChange
+from controlplane.verify.joblet_records import JobletRecord
+from controlplane.verify.promise_verdicts import PromiseVerdict, Tally
 
 Task = tuple[str, str, int]
-# Ends of attempts whose fulfilment vanished stand under the attempt's own name.
+# Prefix of the ended record of attempts whose fulfilment vanished.
 _STAND_IN = "lost-"
 
 
-class Attempts:
+class AttemptsCheck:
+    """Follows placements and ends of attempts, and the processes that joblets started."""
+
     def __init__(self) -> None:
         self._tally = Tally("P3", "nothing was placed")
         self._newest: dict[Task, tuple[int, str]] = {}
@@ -30,21 +33,20 @@ class Attempts:
         self._started: dict[tuple[str, str, int, int], str] = {}
         self.duplicates: list[tuple[str, str, int, int]] = []
 
-    def start(self, state: Sequence[Event]) -> None:
+    def start(self, state: Sequence[KeyChange]) -> None:
         for event in state:
             self._raise_floor(event)
-            if isinstance(event.object, Fulfilment):
-                self._live.add(event.object.id)
-                for task in event.object.tasks:
-                    self._known(event, _task(event.object.order, task.job, task.index), task.attempt, event.object.id)
-            elif isinstance(event.object, Ended):
-                for end in event.object.tasks:
-                    self._known(event, _task(event.object.order, end.job, end.index), end.attempt, event.object.id)
+            stored = event.object
+            if isinstance(stored, Fulfilment):
+                self._live.add(stored.id)
+            if isinstance(stored, Fulfilment | Ended):
+                for task in stored.tasks:
+                    self._take_known(event, _task(stored.order, task.job, task.index), task.attempt, stored.id)
 
-    def change(self, revision: int, changes: Sequence[Event]) -> None:
+    def change(self, revision: int, changes: Sequence[KeyChange]) -> None:
         for event in changes:
             self._raise_floor(event)
-            if event.tree == "desired" and event.deleted:
+            if event.tree == keys.DESIRED and event.deleted:
                 self._live.discard(event.parts[1])
         for event in changes:
             if isinstance(event.object, Fulfilment):
@@ -52,15 +54,15 @@ class Attempts:
             elif isinstance(event.object, Ended):
                 self._end(event, event.object)
 
-    def _raise_floor(self, event: Event) -> None:
+    def _raise_floor(self, event: KeyChange) -> None:
         if isinstance(event.object, ClusterStatus):
             self._floor = max(self._floor, event.object.attempt_floor)
 
-    def verdict(self, note: str = "") -> Verdict:
+    def verdict(self, note: str = "") -> PromiseVerdict:
         return self._tally.verdict(note)
 
-    def record(self, record: Record) -> None:
-        """What a joblet wrote down; in any order, from any number of joblets."""
+    def record(self, record: JobletRecord) -> None:
+        """Adds a line of a joblet's records; lines may come in any order, from any number of joblets."""
         if record.event != "started":
             return
         self._tally.checked += 1
@@ -70,20 +72,20 @@ class Attempts:
         else:
             self._twice(record, before)
 
-    def _twice(self, record: Record, before: str) -> None:
+    def _twice(self, record: JobletRecord, before: str) -> None:
         self.duplicates.append(record.run)
         why = f"attempt {record.attempt} of {record.job}/{record.index} of order {record.order} was started twice: "
         self._tally.broken(record.key, 0, why + f"on {before} and on {record.target} (pid {record.pid})")
 
-    def _known(self, event: Event, task: Task, attempt: int, fulfilment: str) -> None:
-        """The state at the oldest revision: the newest attempt counts, two carriers of one attempt are too many."""
+    def _take_known(self, event: KeyChange, task: Task, attempt: int, fulfilment: str) -> None:
+        """Takes an attempt of the oldest revision; two fulfilments with the same attempt are a violation."""
         newest, carrier = self._newest.get(task, (0, ""))
         if attempt == newest and carrier != fulfilment:
             self._broken(event, f"carries attempt {attempt} of {_show(task)}, which {carrier} carried")
         if attempt > newest:
             self._newest[task] = attempt, fulfilment
 
-    def _place(self, event: Event, fulfilment: Fulfilment) -> None:
+    def _place(self, event: KeyChange, fulfilment: Fulfilment) -> None:
         rewritten = fulfilment.id in self._live
         self._live.add(fulfilment.id)
         if event.parts != (fulfilment.target, fulfilment.id):
@@ -98,7 +100,7 @@ class Attempts:
                 self._newest[task] = ref.attempt, fulfilment.id
 
     def _repeated(self, task: Task, ref: TaskRef, fulfilment: str) -> str:
-        """A rewrite (to stop it) carries what it carried before."""
+        """A rewritten fulfilment (rewritten to be stopped) must carry the same attempts as before."""
         if self._newest.get(task) == (ref.attempt, fulfilment):
             return ""
         return f"was rewritten to carry attempt {ref.attempt} of {_show(task)}"
@@ -116,7 +118,7 @@ class Attempts:
             return f"carries attempt {ref.attempt} of {_show(task)} while {carrier} is still desired"
         return ""
 
-    def _end(self, event: Event, ended: Ended) -> None:
+    def _end(self, event: KeyChange, ended: Ended) -> None:
         if ended.id.startswith(_STAND_IN):
             return
         for end in ended.tasks:
@@ -128,12 +130,12 @@ class Attempts:
             elif newest == end.attempt and carrier != ended.id:
                 self._broken(event, f"ends attempt {end.attempt} of {_show(task)}, which {carrier} carried")
 
-    def _broken(self, event: Event, why: str) -> None:
+    def _broken(self, event: KeyChange, why: str) -> None:
         self._tally.broken(event.key, event.revision, why)
 
 
 def _task(order: str, job: str, index: int) -> Task:
-    """Many orders share few names of jobs."""
+    """Interns the job, since many orders share few names of jobs."""
     return order, sys.intern(job), index
 
 

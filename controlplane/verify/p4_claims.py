@@ -1,7 +1,7 @@
-"""The part of P4 about claims without a holder: a resource that nobody holds and nobody can have.
+"""The part of P4 about claims without a holder: a resource that no fulfilment holds and no fulfilment can get.
 
-A claim is made and deleted in the transactions that place and release its fulfilment, so there is no ordinary moment
-without the fulfilment. A leader that finds a claim without one releases it, once the holder is certainly dead.
+A claim is created and deleted in the transactions that place and release its fulfilment, so a claim without its
+fulfilment is never ordinary. A leader releases such a claim once the holder is certainly dead.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from controlplane.store import keys
 from controlplane.verify.present import Present
 from controlplane.verify.suspicion import Suspicion
 
-# Beside the time in which a holder dies: until a leader has seen the claim and released it.
+# Time for a leader to see the claim and release it, beside the time in which a holder dies.
 _NOTICED_SECONDS = 10.0
 
 
-class Unheld:
+class UnheldClaims:
+    """Suspects claims whose fulfilment is not desired."""
+
     promise = "P4"
 
     def subjects(self, present: Present) -> Iterable[str]:
         return present.claims
 
-    def look(self, present: Present, subject: str) -> Suspicion | None:
+    def suspect(self, present: Present, subject: str) -> Suspicion | None:
         claimed = present.claims.get(subject)
         if claimed is None or claimed.claim.fulfilment in present.desired:
             return None
@@ -34,6 +36,6 @@ class Unheld:
 
 
 def _dead_seconds(present: Present, target: str) -> float | None:
-    """How long a holder that vanished may live on; None while nobody can say."""
+    """How long a vanished holder may live on; None while the target reports leftovers."""
     session = present.sessions.get(target)
     return None if session is not None and session.leftovers else present.grace_seconds(target)

@@ -1,9 +1,8 @@
 """P4: a unique resource has at most one holder at every revision, and holders do not overlap in reality.
 
-At every revision the claim of a resource names the one fulfilment that holds it, and a claim never passes from one
-fulfilment to another without having been gone. In reality an interval runs from the "started" to the "ended" of the
-joblets' records, on the monotonic clock of one boot. Of pods, which have no process here, an end may be missing in the
-records: `p4_lost`.
+At every revision the claim of a resource names the fulfilment that holds the resource, and a claim is deleted before
+another fulfilment gets the resource. In reality an interval runs from "started" to "ended" in the joblets' records, on
+the monotonic clock of one boot. The records may miss the end of a pod, which has no process here: see `p4_lost`.
 """
 
 from __future__ import annotations
@@ -13,34 +12,36 @@ from collections.abc import Callable, Sequence
 
 from controlplane.model.fulfilment import Claim, Fulfilment
 from controlplane.store import keys
-from controlplane.verify.history import Event
+from controlplane.verify.history import KeyChange
+from controlplane.verify.joblet_records import JobletRecord
 from controlplane.verify.p4_lost import LostHolders
-from controlplane.verify.records import Record
-from controlplane.verify.verdict import Tally, Verdict
+from controlplane.verify.promise_verdicts import PromiseVerdict, Tally
 
 Run = tuple[str, str, int, int]
 
 
-class Exclusive:
+class ExclusiveCheck:
+    """Follows claims and holders through history, then compares the intervals of the joblets' records."""
+
     def __init__(self) -> None:
         self.tally = Tally("P4", "no unique resource was claimed")
         self._lost = LostHolders(self.tally)
         self._claims: dict[str, str] = {}
         self._holds: dict[str, tuple[str, ...]] = {}
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
-        self._begun: dict[tuple[str, Run], Record] = {}
-        self._intervals: defaultdict[tuple[str, str], list[tuple[float, float, Record]]] = defaultdict(list)
+        self._begun: dict[tuple[str, Run], JobletRecord] = {}
+        self._intervals: defaultdict[tuple[str, str], list[tuple[float, float, JobletRecord]]] = defaultdict(list)
         self._touched: set[str] = set()
         self._revision = 0
 
-    def start(self, state: Sequence[Event]) -> None:
-        """Nothing is judged yet: a piece of a state proves nothing."""
+    def start(self, state: Sequence[KeyChange]) -> None:
+        """Follows without judging: a piece of the state may miss the claim of a holder."""
         self._lost.follow(state)
         for event in state:
             self._follow(event)
             self._revision = max(self._revision, event.revision)
 
-    def change(self, revision: int, changes: Sequence[Event]) -> None:
+    def change(self, revision: int, changes: Sequence[KeyChange]) -> None:
         self._judge()
         self._revision = revision
         self._lost.change(changes)
@@ -48,14 +49,14 @@ class Exclusive:
             self._follow(event)
         self._judge()
 
-    def verdict(self, note: str = "") -> Verdict:
+    def verdict(self, note: str = "") -> PromiseVerdict:
         self._judge()
         return self.tally.verdict(note)
 
-    def _follow(self, event: Event) -> None:
-        if event.tree == "claims":
+    def _follow(self, event: KeyChange) -> None:
+        if event.tree == keys.CLAIMS:
             self._claim(event)
-        elif event.tree == "desired":
+        elif event.tree == keys.DESIRED:
             held = self._holds.pop(event.parts[1], ())
             for name in held:
                 self._holders[name].discard(event.parts[1])
@@ -66,7 +67,7 @@ class Exclusive:
                     self._holders[name].add(event.object.id)
                 self._touched.update(event.object.holds)
 
-    def _claim(self, event: Event) -> None:
+    def _claim(self, event: KeyChange) -> None:
         name = event.parts[0]
         self._touched.add(name)
         before = self._claims.pop(name, None)
@@ -91,10 +92,10 @@ class Exclusive:
                 del self._holders[name]
         self._touched.clear()
 
-    # What really ran
+    # The processes that ran, by the joblets' records.
 
-    def record(self, record: Record) -> None:
-        """Lines of one joblet come in their order; joblets in any."""
+    def record(self, record: JobletRecord) -> None:
+        """Adds a line of a joblet's records. Lines of the same joblet must come in their order."""
         if not record.holds:
             return
         place = (record.target, record.run)
@@ -103,14 +104,14 @@ class Exclusive:
         elif record.event == "ended" and (begun := self._begun.pop(place, None)) is not None:
             self._interval(begun, record.monotonic if begun.boot == record.boot else begun.monotonic)
 
-    def records_end(self, lives: Callable[[Record], bool], now: float) -> str:
-        """Judges what the records say; `lives` tells whether a process runs now. Returns a note for people."""
+    def records_end(self, lives: Callable[[JobletRecord], bool], now: float) -> str:
+        """Judges the records; `lives` tells whether a record's process runs now. Returns a note for people."""
         unended = []
         for record in self._begun.values():
             if lives(record):
                 self._interval(record, now)
             else:
-                # When it ended is not known, but it was there when it began.
+                # The end is unknown, but the process existed at its start.
                 self._interval(record, record.monotonic)
                 if record.pid:
                     unended.append(record)
@@ -124,16 +125,16 @@ class Exclusive:
         alone = len(unended) - followed
         return f"{alone} holders died without a record of their end, and nobody held the same later" if alone else ""
 
-    def _is_followed(self, record: Record) -> bool:
-        """Whether another holder of the same began later, so that the two may have overlapped."""
+    def _is_followed(self, record: JobletRecord) -> bool:
+        """Whether another holder of the same resource started later, so that the two may have overlapped."""
         later = (other for name in record.holds for _, _, other in self._intervals[name, record.boot])
         return any(other.run != record.run and other.monotonic > record.monotonic for other in later)
 
-    def _interval(self, begun: Record, end: float) -> None:
+    def _interval(self, begun: JobletRecord, end: float) -> None:
         for name in begun.holds:
             self._intervals[name, begun.boot].append((begun.monotonic, end, begun))
 
-    def _overlaps(self, name: str, intervals: Sequence[tuple[float, float, Record]]) -> None:
+    def _overlaps(self, name: str, intervals: Sequence[tuple[float, float, JobletRecord]]) -> None:
         until, last = 0.0, None
         for start, end, record in intervals:
             self.tally.checked += 1

@@ -1,8 +1,8 @@
-"""P5: what is placed on a target never exceeds its capacity, unless the target itself shrank.
+"""P5: the placements on a target never exceed its capacity, unless the target itself shrank.
 
-Judged at every revision that adds a placement. A cycle decides on a picture that is a little older than its commit, so
-a placement that does not fit is judged again by the capacity at the revision its cycle was decided on, which the
-cycle's record names; without that record, by the largest capacity since the last recorded cycle.
+Every revision that adds a placement is judged. A cycle decides on a snapshot a little older than its commit, so a
+placement that does not fit is judged again by the capacity at the revision of the cycle's snapshot, as the cycle's
+record names it; without that record, by the largest capacity since the last recorded cycle.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from controlplane.model.leadership import Cycle
 from controlplane.model.quantity import Number
 from controlplane.model.target import Live, Target
 from controlplane.store import keys
-from controlplane.verify.history import Event
-from controlplane.verify.verdict import Tally, Verdict
+from controlplane.verify.history import KeyChange
+from controlplane.verify.promise_verdicts import PromiseVerdict, Tally
 
 _EPSILON = 1e-6
 
 
 @dataclass(slots=True)
-class _Place:
-    """One target. `past` holds every capacity it had, with the revision from which on."""
+class _TargetUse:
+    """Use and capacity of a target. `past` holds every capacity with the revision at which it came into force."""
 
     configured: Mapping[str, Number] = field(default_factory=dict)
     reported: Mapping[str, Number] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class _Place:
     past: list[tuple[int, dict[str, Number]]] = field(default_factory=list)
 
     def resize(self, revision: int) -> None:
-        """Of each quantity the smaller of what is configured and what is reported."""
+        """Sets the capacity: of each quantity the smaller of the configured and the reported amount."""
         now = dict(self.configured)
         for name, amount in self.reported.items():
             now[name] = min(amount, now.get(name, amount))
@@ -51,6 +51,8 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
+    """A placement above the capacity at its own revision."""
+
     key: str
     revision: int
     target: str
@@ -59,19 +61,21 @@ class _Doubt:
     decided_after: int
 
 
-class Capacity:
+class CapacityCheck:
+    """Adds up placements per target; a placement above the capacity is a doubt until its cycle's record is read."""
+
     def __init__(self) -> None:
         self._tally = Tally("P5", "nothing was placed")
-        self._places: defaultdict[str, _Place] = defaultdict(_Place)
+        self._targets: defaultdict[str, _TargetUse] = defaultdict(_TargetUse)
         self._placed: dict[str, tuple[str, Mapping[str, Number]]] = {}
         self._doubts: defaultdict[tuple[int, int], list[_Doubt]] = defaultdict(list)
         self._last_decided = 0
 
-    def start(self, state: Sequence[Event]) -> None:
+    def start(self, state: Sequence[KeyChange]) -> None:
         for event in state:
             self._follow(event, 0)
 
-    def change(self, revision: int, changes: Sequence[Event]) -> None:
+    def change(self, revision: int, changes: Sequence[KeyChange]) -> None:
         added = [event for event in changes if self._follow(event, revision)]
         for event in added:
             self._judge(event)
@@ -81,31 +85,31 @@ class Capacity:
                     self._resolve(doubt, event.object.revision, event.object.revision)
                 self._last_decided = max(self._last_decided, event.object.revision)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PromiseVerdict:
         for doubts in self._doubts.values():
             for doubt in doubts:
                 self._resolve(doubt, doubt.decided_after, doubt.revision)
         self._doubts.clear()
         return self._tally.verdict()
 
-    def _follow(self, event: Event, revision: int) -> bool:
+    def _follow(self, event: KeyChange, revision: int) -> bool:
         """Whether the event added a placement."""
-        if event.tree == "config/targets":
-            place = self._places[event.parts[0]]
-            place.configured = (event.object.capacity or {}) if isinstance(event.object, Target) else {}
-            place.resize(revision)
-        elif event.tree == "inventory" and event.parts[1] == keys.LIVE:
-            place = self._places[event.parts[0]]
-            place.reported = event.object.capacity if isinstance(event.object, Live) else {}
-            place.resize(revision)
-        elif event.tree == "desired":
+        if event.tree == keys.TARGETS:
+            use = self._targets[event.parts[0]]
+            use.configured = (event.object.capacity or {}) if isinstance(event.object, Target) else {}
+            use.resize(revision)
+        elif event.tree == keys.INVENTORY and event.parts[1] == keys.LIVE:
+            use = self._targets[event.parts[0]]
+            use.reported = event.object.capacity if isinstance(event.object, Live) else {}
+            use.resize(revision)
+        elif event.tree == keys.DESIRED:
             return self._place(event)
         return False
 
-    def _place(self, event: Event) -> bool:
+    def _place(self, event: KeyChange) -> bool:
         target = event.parts[0]
         before = self._placed.pop(event.key, None)
-        used = self._places[target].used
+        used = self._targets[target].used
         for name, amount in before[1].items() if before else ():
             used[name] -= amount
         if not isinstance(event.object, Fulfilment):
@@ -115,20 +119,20 @@ class Capacity:
             used[name] += amount
         return before is None
 
-    def _judge(self, event: Event) -> None:
+    def _judge(self, event: KeyChange) -> None:
         self._tally.checked += 1
         fulfilment = event.object
         assert isinstance(fulfilment, Fulfilment)
         target = event.parts[0]
-        place = self._places[target]
+        use = self._targets[target]
         for name, amount in fulfilment.requests.items():
-            used = place.used[name]
-            if amount > 0 and used > place.most(name, event.revision, event.revision) + _EPSILON:
+            used = use.used[name]
+            if amount > 0 and used > use.most(name, event.revision, event.revision) + _EPSILON:
                 doubt = _Doubt(event.key, event.revision, target, name, used, self._last_decided)
                 self._doubts[fulfilment.epoch, fulfilment.cycle].append(doubt)
 
     def _resolve(self, doubt: _Doubt, first: int, last: int) -> None:
-        most = self._places[doubt.target].most(doubt.name, first, last)
+        most = self._targets[doubt.target].most(doubt.name, first, last)
         if doubt.used > most + _EPSILON:
             why = f"brings {doubt.name} on {doubt.target} to {doubt.used:g} of {most:g}"
             self._tally.broken(doubt.key, doubt.revision, why)

@@ -1,8 +1,9 @@
-"""P6: in a cycle no task is placed while one of higher effective priority that could have used that room waits.
+"""P6: in a cycle no task is placed while a waiting task of higher effective priority could have used the same capacity.
 
-Judged from cycles that were decided again. First the decision must be the one on record. Then, of what waits, only
-such groups are looked at as need nothing but room; where lower ones took enough room for one of their tasks on a target
-that would have taken it, the promise is broken. That is less than the promise says, and never a false alarm.
+Judged from cycles that were decided again. First, the decision must equal the recorded decision. Then only those
+waiting groups are examined that need capacity and no more: the promise is broken where groups of lower priority took
+enough capacity for a task of the waiting group, on a target that would have taken the task. This check finds fewer
+violations than the promise covers, and never a false one.
 """
 
 from __future__ import annotations
@@ -10,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controlplane.model.quantity import Number
-from controlplane.replay.replayed import Replayed
+from controlplane.model.quantity import EPSILON, Number
+from controlplane.replay import Replayed
 from controlplane.store import keys
-from controlplane.verify.verdict import Tally, Verdict, unknown
-
-_EPSILON = 1e-9
+from controlplane.verify.promise_verdicts import PromiseVerdict, Tally, unknown
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """So many tasks of one job went onto the target; `requests` is what each of them asks for."""
+class PlacedGroup:
+    """`count` tasks of a job placed on the target; `requests` are the quantities of a single task."""
 
     order: str
     job: str
@@ -31,8 +30,8 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """Tasks that were left, and the targets where nothing but room could have refused them."""
+class UnplacedGroup:
+    """Tasks left waiting; only a lack of capacity could have kept them off `targets`."""
 
     order: str
     job: str
@@ -42,33 +41,34 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One cycle, decided again."""
+class ReplayedCycle:
+    """A cycle that was decided again."""
 
     replayed: Replayed
-    placed: tuple[Placed, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    placed: tuple[PlacedGroup, ...] = ()
+    waiting: tuple[UnplacedGroup, ...] = ()
 
 
-def judge(cycles: Iterable[Seen], why_no_more: str = "") -> Verdict:
-    """`why_no_more` tells what kept others from being looked at."""
+def judge(cycles: Iterable[ReplayedCycle], why_no_more: str = "") -> PromiseVerdict:
+    """`why_no_more` is the reason why further cycles were not examined."""
     tally = Tally("P6", "no cycle is on record")
-    for seen in cycles:
+    for cycle in cycles:
         tally.checked += 1
-        key, revision = keys.cycle(seen.replayed.epoch, seen.replayed.cycle), seen.replayed.revision
-        if not seen.replayed.same:
-            tally.broken(key, revision, f"decided again, its hash is {seen.replayed.got}, not {seen.replayed.expected}")
+        replayed = cycle.replayed
+        key, revision = keys.cycle(replayed.epoch, replayed.cycle), replayed.revision
+        if not replayed.same:
+            tally.broken(key, revision, f"decided again, its hash is {replayed.got}, not {replayed.expected}")
             continue
-        for why in overtaken(seen):
+        for why in overtaken(cycle):
             tally.broken(key, revision, why)
     return tally.verdict(why_no_more) if tally.checked else unknown("P6", why_no_more or "no cycle is on record")
 
 
-def overtaken(seen: Seen) -> Iterable[str]:
-    """Each group that waits although lower ones took room that it could have used."""
-    for waiting in seen.waiting:
+def overtaken(cycle: ReplayedCycle) -> Iterable[str]:
+    """A sentence for each waiting group whose capacity went to a group of lower priority."""
+    for waiting in cycle.waiting:
         for target in sorted(waiting.targets):
-            lower = [one for one in seen.placed if one.target == target and one.priority < waiting.priority]
+            lower = [group for group in cycle.placed if group.target == target and group.priority < waiting.priority]
             if lower and _fits(waiting.requests, _taken(lower)):
                 first = lower[0]
                 yield (
@@ -78,13 +78,13 @@ def overtaken(seen: Seen) -> Iterable[str]:
                 break
 
 
-def _taken(placed: Iterable[Placed]) -> dict[str, Number]:
+def _taken(placed: Iterable[PlacedGroup]) -> dict[str, Number]:
     taken: dict[str, Number] = {}
-    for one in placed:
-        for name, amount in one.requests.items():
-            taken[name] = taken.get(name, 0) + amount * one.count
+    for group in placed:
+        for name, amount in group.requests.items():
+            taken[name] = taken.get(name, 0) + amount * group.count
     return taken
 
 
 def _fits(requests: Mapping[str, Number], taken: Mapping[str, Number]) -> bool:
-    return all(amount <= taken.get(name, 0) + _EPSILON for name, amount in requests.items() if amount > 0)
+    return all(amount <= taken.get(name, 0) + EPSILON for name, amount in requests.items() if amount > 0)

@@ -1,7 +1,7 @@
 """P7: phases change only along the tables of `model/lifecycle`; a final phase is final; a late report is refused.
 
-An order without status is Pending, a target without status is Provisioning. Reports go forward only, and none is
-stored while its fulfilment is not desired. How an attempt ended is written once.
+An order without status is Pending, a target without status is Provisioning. Reports only go forward, and no report is
+stored while its fulfilment is not desired. The end of an attempt is written once.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from controlplane.model.lifecycle import FINAL_ORDER, ORDER, TARGET, OrderPhase,
 from controlplane.model.order import OrderStatus
 from controlplane.model.target import TargetStatus
 from controlplane.store import keys
-from controlplane.verify.history import Event
+from controlplane.verify.history import KeyChange
 from controlplane.verify.p7_made import MadeTargets
-from controlplane.verify.verdict import Tally, Verdict
+from controlplane.verify.promise_verdicts import PromiseVerdict, Tally
 
 _ORDER_STEPS = steps(ORDER)
 _TARGET_STEPS = steps(TARGET)
 _ENDED = 2
 _PROGRESS = {"Starting": 0, "Running": 1, "Succeeded": _ENDED, "Failed": _ENDED, "Cancelled": _ENDED}
 
-# The phase of the whole under "", then of each attempt.
+# The phase of the fulfilment under "", then the phase of each attempt.
 Phases = Mapping[object, str]
 
 
-class Lifecycle:
+class LifecycleCheck:
+    """Follows the phases of orders, targets and reports, and compares every step with the tables."""
+
     def __init__(self) -> None:
         self.tally = Tally("P7", "no phase changed, and nothing is placed")
         self._made = MadeTargets(self.tally)
@@ -36,7 +38,7 @@ class Lifecycle:
         self._reports: dict[str, Phases] = {}
         self._desired: set[str] = set()
 
-    def start(self, state: Sequence[Event]) -> None:
+    def start(self, state: Sequence[KeyChange]) -> None:
         self._made.start(state)
         for event in state:
             if isinstance(event.object, OrderStatus):
@@ -45,35 +47,35 @@ class Lifecycle:
                 self._targets[event.parts[0]] = event.object.phase
             elif isinstance(event.object, Observed):
                 self._reports[event.key] = _phases(event.object)
-            elif event.tree == "desired":
+            elif event.tree == keys.DESIRED:
                 self._desired.add(event.key)
 
-    def change(self, revision: int, changes: Sequence[Event]) -> None:
+    def change(self, revision: int, changes: Sequence[KeyChange]) -> None:
         self._made.change(changes)
-        # A report compares what was desired before its transaction.
+        # The transaction of a report compares the placement as it was before.
         for event in changes:
-            if event.tree == "status/orders":
+            if event.tree == keys.ORDER_STATUS:
                 self._order(event)
-            elif event.tree == "status/targets":
+            elif event.tree == keys.TARGET_STATUS:
                 self._target(event)
-            elif event.tree == "inventory" and event.parts[1] != keys.LIVE:
+            elif event.tree == keys.INVENTORY and event.parts[1] != keys.LIVE:
                 self._report(event)
-            elif event.tree == "status/ended" and not event.deleted:
+            elif event.tree == keys.ENDED and not event.deleted:
                 self.tally.checked += 1
                 if not event.is_new:
                     self._broken(event, "was written again: how an attempt ended never changes")
         for event in changes:
-            if event.tree == "desired":
+            if event.tree == keys.DESIRED:
                 (self._desired.discard if event.deleted else self._desired.add)(event.key)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PromiseVerdict:
         return self.tally.verdict()
 
-    def _order(self, event: Event) -> None:
+    def _order(self, event: KeyChange) -> None:
         name = event.parts[0]
         before = self._orders.get(name)
         if event.deleted:
-            # A final phase is remembered: nothing may follow it, not even after clean-up. Poison never had one.
+            # A final phase is remembered: no phase may follow, not even after clean-up. Poison never had a phase.
             if before is not None and before not in FINAL_ORDER:
                 self._broken(event, f"was deleted while the order was {before}")
                 del self._orders[name]
@@ -81,7 +83,7 @@ class Lifecycle:
             phase = before or OrderPhase.PENDING.value
             self._orders[name] = self._step(event, phase, event.object.phase, _ORDER_STEPS)
 
-    def _target(self, event: Event) -> None:
+    def _target(self, event: KeyChange) -> None:
         name = event.parts[0]
         if event.deleted:
             self._targets.pop(name, None)
@@ -89,13 +91,13 @@ class Lifecycle:
             before = self._targets.get(name, TargetPhase.PROVISIONING.value)
             self._targets[name] = self._step(event, before, event.object.phase, _TARGET_STEPS)
 
-    def _step(self, event: Event, before: str, after: str, allowed: frozenset[tuple[str, str]]) -> str:
+    def _step(self, event: KeyChange, before: str, after: str, allowed: frozenset[tuple[str, str]]) -> str:
         self.tally.checked += 1
         if (before, after) not in allowed:
             self._broken(event, f"went from {before} to {after}")
         return sys.intern(after)
 
-    def _report(self, event: Event) -> None:
+    def _report(self, event: KeyChange) -> None:
         if event.deleted:
             self._reports.pop(event.key, None)
             return
@@ -105,13 +107,13 @@ class Lifecycle:
         if keys.desired(*event.parts) not in self._desired:
             self._broken(event, "was reported while its fulfilment was not desired")
         before, after = self._reports.get(event.key, {}), _phases(event.object)
-        for what, phase in after.items():
-            earlier = before.get(what)
+        for part, phase in after.items():
+            earlier = before.get(part)
             if phase not in _PROGRESS or (earlier is not None and not _goes_on(earlier, phase)):
                 self._broken(event, f"went from {earlier} to {phase}")
         self._reports[event.key] = after
 
-    def _broken(self, event: Event, why: str) -> None:
+    def _broken(self, event: KeyChange, why: str) -> None:
         self.tally.broken(event.key, event.revision, why)
 
 

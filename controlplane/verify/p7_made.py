@@ -1,7 +1,7 @@
-"""P7, as far as it is about targets that scaling made: nothing with work on it is ever removed.
+"""The part of P7 about targets created by scaling: a target with work is never removed.
 
-The record of a made target goes along its steps. Removing begins only while nothing is placed there; from the moment
-that it is to be removed nothing new is placed there; and the record goes last.
+The record of such a target follows its table of steps. Removal begins only while the target has no placement; once a
+target is to be removed it gets no placement; and its record is deleted last.
 """
 
 from __future__ import annotations
@@ -10,33 +10,36 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from controlplane.model.scalepolicy import MADE_STEPS, REMOVE, Made, MadePhase
-from controlplane.verify.history import Event
-from controlplane.verify.verdict import Tally
+from controlplane.store import keys
+from controlplane.verify.history import KeyChange
+from controlplane.verify.promise_verdicts import Tally
 
 
 class MadeTargets:
+    """Follows the records of created targets and their placements."""
+
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._made: dict[str, Made] = {}
         self._placed: defaultdict[str, set[str]] = defaultdict(set)
 
-    def start(self, state: Sequence[Event]) -> None:
+    def start(self, state: Sequence[KeyChange]) -> None:
         for event in state:
             self._follow(event)
 
-    def change(self, changes: Sequence[Event]) -> None:
-        # Compares see what was there before their transaction, and so does this.
+    def change(self, changes: Sequence[KeyChange]) -> None:
+        # A transaction compares the state before itself, so the state before is judged.
         for event in changes:
-            if event.tree == "status/made":
+            if event.tree == keys.MADE:
                 self._judge(event)
-            elif event.tree == "desired" and event.is_new and self._made:
+            elif event.tree == keys.DESIRED and event.is_new and self._made:
                 made = self._made.get(event.parts[0])
                 if made is not None and made.want == REMOVE:
                     self._broken(event, f"was placed on {made.target}, which is to be removed")
         for event in changes:
             self._follow(event)
 
-    def _judge(self, event: Event) -> None:
+    def _judge(self, event: KeyChange) -> None:
         self._tally.checked += 1
         name = event.parts[0]
         before, after = self._made.get(name), event.object
@@ -50,15 +53,15 @@ class MadeTargets:
         if isinstance(after, Made) and (before.phase, after.phase) not in MADE_STEPS:
             self._broken(event, f"went from {before.phase} to {after.phase}")
 
-    def _follow(self, event: Event) -> None:
-        if event.tree == "status/made":
+    def _follow(self, event: KeyChange) -> None:
+        if event.tree == keys.MADE:
             if isinstance(event.object, Made):
                 self._made[event.parts[0]] = event.object
             else:
                 self._made.pop(event.parts[0], None)
-        elif event.tree == "desired":
+        elif event.tree == keys.DESIRED:
             placed = self._placed[event.parts[0]]
             (placed.discard if event.deleted else placed.add)(event.parts[1])
 
-    def _broken(self, event: Event, why: str) -> None:
+    def _broken(self, event: KeyChange, why: str) -> None:
         self._tally.broken(event.key, event.revision, why)

@@ -1,8 +1,8 @@
-"""P8: the cache of each replica equals a linearisable list at the same revision, and follows what is written.
+"""P8: the cache of each replica equals a linearisable list at the same revision, and follows etcd's writes.
 
-A cache that stands still equals a list at its own revision for ever, so each cache also has to reach, within a stated
-time, the revision that etcd had when the replica was asked. The
-digest is computed here from the list alone, as `HashResponse` in the API describes it.
+A cache that stands still equals a list at its own revision for ever, so each cache must also reach, within a stated
+time, the revision that etcd had when the replica was asked. The digest is computed here from the list alone, as
+`HashResponse` in the API describes it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from controlplane.store import keys
 from controlplane.store.transaction import Value
-from controlplane.verify.verdict import Tally, Verdict, unknown
+from controlplane.verify.promise_verdicts import PromiseVerdict, Tally, unknown
 
 
 class Listing:
-    """The digest of a list, page by page, in the order of the keys."""
+    """The digest of a list, added page by page in the order of the keys."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -33,10 +33,10 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one replica said of its cache, and what a list at that revision says; or why there is no answer.
+class CacheAnswer:
+    """A replica's digest of its cache beside the digest of a list at the same revision.
 
-    `behind` says so when the cache did not reach what etcd has.
+    `failure` is the reason of a missing answer; `behind` the reason when the cache did not reach etcd's revision.
     """
 
     replica: str
@@ -49,19 +49,19 @@ class Told:
     behind: str = ""
 
 
-def judge(answers: Sequence[Told]) -> Verdict:
-    """One replica that could not be asked leaves the promise unknown, unless another one breaks it."""
+def judge(answers: Sequence[CacheAnswer]) -> PromiseVerdict:
+    """A replica without an answer leaves the promise unknown, unless another replica breaks the promise."""
     tally = Tally("P8", "etcd holds no keys of the control plane")
-    failures = [f"{told.replica}: {told.failure}" for told in answers if told.failure]
-    for told in answers:
-        if told.behind:
-            tally.broken(keys.ROOT, told.revision, f"the cache of {told.replica} {told.behind}")
-        if told.failure or told.behind:
+    failures = [f"{answer.replica}: {answer.failure}" for answer in answers if answer.failure]
+    for answer in answers:
+        if answer.behind:
+            tally.broken(keys.ROOT, answer.revision, f"the cache of {answer.replica} {answer.behind}")
+        if answer.failure or answer.behind:
             continue
-        tally.checked += told.listed_keys
-        if told.hash != told.listed_hash:
-            why = f"the cache of {told.replica} has {told.keys} keys and differs from a list, which has "
-            tally.broken(keys.ROOT, told.revision, f"{why}{told.listed_keys}")
+        tally.checked += answer.listed_keys
+        if answer.hash != answer.listed_hash:
+            why = f"the cache of {answer.replica} has {answer.keys} keys and differs from a list, which has "
+            tally.broken(keys.ROOT, answer.revision, f"{why}{answer.listed_keys}")
     verdict = tally.verdict("; ".join(failures))
     if verdict.ok and (failures or not answers):
         return unknown("P8", "; ".join(failures) or "no replica is known")

@@ -1,31 +1,31 @@
-"""The part of P9 about attempts that ended while nobody looked: what is dead does not stay Running.
+"""The part of P9 about dead processes: an attempt whose process is gone does not stay Running.
 
-A shim writes down that its attempt ended, and its joblet notices when a shim was killed. So an attempt that was
-started, whose process is gone and whose end is not on record must be reported as ended soon, as long as its target is
-Ready. Only a driver that starts a process for each attempt leaves something to look at.
+A shim records the end of its attempt, and its joblet notices when a shim was killed. So an attempt that was started,
+whose process is gone and whose end is not recorded, must be reported as ended soon, as long as its target is Ready.
+Only the process driver starts processes that can be looked up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from controlplane.model.driver_traits import traits_of
+from controlplane.verify.joblet_records import JobletRecord
 from controlplane.verify.p9_orders import TAKEN_UP_SECONDS
 from controlplane.verify.present import Present
-from controlplane.verify.records import Record
 from controlplane.verify.suspicion import Suspicion
 
-_DRIVER = "process"
 _READY = "Ready"
 
 
-class Unnoticed:
-    """`lives` tells whether the attempt of a record runs now, on the machine on which this is asked."""
+class UnnoticedDeaths:
+    """`lives` tells whether the attempt of a record runs now, on this machine."""
 
     promise = "P9"
 
-    def __init__(self, records: Iterable[Record], lives: Callable[[Record], bool]) -> None:
+    def __init__(self, records: Iterable[JobletRecord], lives: Callable[[JobletRecord], bool]) -> None:
         self._lives = lives
-        self._unended: dict[str, dict[tuple[str, str, int, int], Record]] = {}
+        self._unended: dict[str, dict[tuple[str, str, int, int], JobletRecord]] = {}
         for record in records:
             attempts = self._unended.setdefault(record.key, {})
             if record.event == "started":
@@ -38,13 +38,13 @@ class Unnoticed:
     def subjects(self, present: Present) -> Iterable[str]:
         return [key for key in self._unended if key in present.placements]
 
-    def look(self, present: Present, subject: str) -> Suspicion | None:
+    def suspect(self, present: Present, subject: str) -> Suspicion | None:
         placement, report = present.placements.get(subject), present.reports.get(subject)
         if placement is None or report is None or report.over:
             return None
         target = placement.fulfilment.target
         session, status = present.sessions.get(target), present.targets.get(target)
-        if session is None or session.driver != _DRIVER or status is None or status.phase != _READY:
+        if session is None or not traits_of(session.driver).runs_commands or status is None or status.phase != _READY:
             return None
         dead = [record for record in self._unended[subject].values() if not self._lives(record)]
         if not dead:

@@ -1,8 +1,8 @@
-"""P9: a leader exists again after each fault: somebody leads now, and terms follow each other without a hole.
+"""P9: a leader exists again after each fault: a replica leads now, and terms follow each other without a gap.
 
-Epochs increase, and every term but the very first says how the one before it ended. How long nobody led cannot be
-read from stamps of several machines; the drill measures it. Leaders that follow each other too fast are in `p9_terms`,
-orders that do not go on in `p9_orders`.
+Epochs increase, and every term but the first names the end of the term before. The time without a leader cannot be
+computed from time stamps of several machines; the drill measures it. Leaders that follow each other too fast are
+checked in `p9_terms`, orders that make no progress in `p9_orders`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ import msgspec
 from controlplane.model import times
 from controlplane.model.errors import Invalid
 from controlplane.model.leadership import Candidate, Term
-from controlplane.settings import DEFAULT_TTL
+from controlplane.replica_settings import DEFAULT_TTL
 from controlplane.store import keys
-from controlplane.verify.history import Event
+from controlplane.verify.history import KeyChange
 from controlplane.verify.p9_terms import Recorded, rushes
-from controlplane.verify.verdict import Tally, Verdict
+from controlplane.verify.promise_verdicts import PromiseVerdict, Tally
 
 FIRST = "first"
 _HEX = re.compile("[0-9a-f]{1,16}")
 
 
-class Leader:
+class LeaderCheck:
+    """Follows candidates and the records of terms."""
+
     def __init__(self) -> None:
         self.tally = Tally("P9", "no term is on record")
         self._candidates: dict[str, int] = {}
@@ -35,13 +37,13 @@ class Leader:
         self._last: int | None = None
         self._revision = 0
 
-    def start(self, state: Sequence[Event]) -> None:
+    def start(self, state: Sequence[KeyChange]) -> None:
         for event in state:
             self._stand(event)
             if isinstance(event.object, Term):
                 self._append(event, event.object)
 
-    def change(self, revision: int, changes: Sequence[Event]) -> None:
+    def change(self, revision: int, changes: Sequence[KeyChange]) -> None:
         self._revision = revision
         for event in changes:
             self._stand(event)
@@ -50,49 +52,49 @@ class Leader:
 
     @property
     def stands(self) -> bool:
-        """Whether anybody wants to lead."""
+        """Whether there is a candidate."""
         return bool(self._candidates)
 
     @property
     def leads(self) -> bool:
-        """Whether the first candidate has put its term on record."""
+        """Whether the term of the first candidate is on record."""
         return min(self._candidates.values(), default=0) in self._terms
 
     @property
     def leases(self) -> list[int]:
-        """Of the candidates: their keys name them."""
-        names = [key.removeprefix(keys.ELECTION) for key in self._candidates]
+        """The leases of the candidates, from the names of their keys."""
+        names = [key.removeprefix(keys.CANDIDATES.prefix) for key in self._candidates]
         return [int(name, 16) for name in names if _HEX.fullmatch(name)]
 
-    def verdict(self, *, expected: bool = True, ttl_seconds: float = DEFAULT_TTL) -> Verdict:
-        """`expected`: replicas are known to run, so that somebody has to lead."""
+    def verdict(self, *, expected: bool = True, ttl_seconds: float = DEFAULT_TTL) -> PromiseVerdict:
+        """`expected`: replicas are known to run, so a leader is due."""
         for rush in rushes(self._recorded, ttl_seconds):
             self.tally.broken(rush.last.key, rush.last.revision, rush.why)
         if not self.leads and not self.stands and not expected:
             self.tally.cannot_tell("no replica stands for election")
         elif not self.leads:
-            first = min(self._candidates, key=lambda key: self._candidates[key], default=keys.ELECTION)
+            first = min(self._candidates, key=lambda key: self._candidates[key], default=keys.CANDIDATES.prefix)
             self.tally.broken(first, self._revision, "nobody leads")
         return self.tally.verdict(self._gaps())
 
-    def _stand(self, event: Event) -> None:
-        if event.tree != "election":
+    def _stand(self, event: KeyChange) -> None:
+        if event.tree != keys.CANDIDATES:
             return
         if isinstance(event.object, Candidate):
             self._candidates[event.key] = event.created
         else:
             self._candidates.pop(event.key, None)
 
-    def _repeated(self, event: Event, term: Term) -> bool:
-        """A leader whose first answer was lost writes the same record once more; only its stamp may differ."""
-        known = self._terms.get(term.epoch)
-        if known is None:
+    def _repeated(self, event: KeyChange, term: Term) -> bool:
+        """Whether the term is on record already: a leader that lost the answer to its write repeats the record."""
+        before = self._terms.get(term.epoch)
+        if before is None:
             return False
-        if msgspec.structs.replace(known, since=term.since) != term:
+        if msgspec.structs.replace(before, since=term.since) != term:
             self.tally.broken(event.key, event.revision, "was changed after it had been written")
         return True
 
-    def _append(self, event: Event, term: Term) -> None:
+    def _append(self, event: KeyChange, term: Term) -> None:
         self.tally.checked += 1
         last, self._last = self._last, max(term.epoch, self._last or 0)
         self._terms[term.epoch] = term

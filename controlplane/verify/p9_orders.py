@@ -1,8 +1,7 @@
-"""The part of P9 about orders: every accepted order goes on.
+"""The part of P9 about orders: every accepted order makes progress.
 
-A placed task is reported by its target within a lease, as long as the target is Ready. What was reported as ended is
-taken up, and an order of which nothing is left to run becomes final. While a restore waits for joblets nothing of this
-is judged: leaders wait too.
+A Ready target reports a placed task within a lease. The leader handles every reported end, and an order without a task
+left to run becomes final. While a restore waits for joblets, leaders wait too, so orders are not judged.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from controlplane.store import keys
 from controlplane.verify.present import Accepted, Present
 from controlplane.verify.suspicion import Suspicion
 
-# Ends are taken up within milliseconds; a leader that is busy, or has just begun, may need seconds.
+# A leader handles ends within milliseconds; a busy or new leader may need seconds.
 TAKEN_UP_SECONDS = 15.0
 _READY = "Ready"
 _LAST = ("done", "ignore", "fail", "fail_order", "cancel")
 _FAIL_ORDER = "fail_order"
 
 
-class Unreported:
-    """Placed, but its target never said anything about it."""
+class UnreportedPlacements:
+    """Suspects placements that a Ready target never reported."""
 
     promise = "P9"
 
     def subjects(self, present: Present) -> Iterable[str]:
         return present.placements
 
-    def look(self, present: Present, subject: str) -> Suspicion | None:
+    def suspect(self, present: Present, subject: str) -> Suspicion | None:
         placement = present.placements.get(subject)
         if placement is None or subject in present.reports or present.restoring:
             return None
@@ -42,7 +41,7 @@ class Unreported:
 
 
 def _lease_seconds(present: Present, target: str) -> float:
-    """Without a session the target is Ready for as long as the settings let it be silent."""
+    """The time in which a Ready target must report; longer without a session, by the silence that settings allow."""
     settings = silence.fitting(present.settings)
     session = present.sessions.get(target)
     if session is not None and session.lease_seconds:
@@ -50,15 +49,15 @@ def _lease_seconds(present: Present, target: str) -> float:
     return silence.lease_seconds(settings) + (0.0 if target in present.sessions else float(settings.target_suspect))
 
 
-class Untaken:
-    """Reported as ended, but still desired."""
+class UnhandledEnds:
+    """Suspects placements that were reported as ended and are still desired."""
 
     promise = "P9"
 
     def subjects(self, present: Present) -> Iterable[str]:
         return [key for key in present.placements if key in present.reports]
 
-    def look(self, present: Present, subject: str) -> Suspicion | None:
+    def suspect(self, present: Present, subject: str) -> Suspicion | None:
         placement, report = present.placements.get(subject), present.reports.get(subject)
         if placement is None or report is None or not report.over or present.restoring:
             return None
@@ -71,15 +70,15 @@ class Untaken:
         return Suspicion(subject, report.revision, why, TAKEN_UP_SECONDS)
 
 
-class Unfinished:
-    """Nothing of the order is left to run, but it is not final."""
+class UnfinishedOrders:
+    """Suspects orders that have no task left to run and are not final."""
 
     promise = "P9"
 
     def subjects(self, present: Present) -> Iterable[str]:
         return [name for name in present.orders if not present.is_over(name)]
 
-    def look(self, present: Present, subject: str) -> Suspicion | None:
+    def suspect(self, present: Present, subject: str) -> Suspicion | None:
         order = present.orders.get(subject)
         if order is None or order.template or present.is_over(subject) or present.restoring:
             return None
@@ -93,7 +92,7 @@ class Unfinished:
 
 
 def _nothing_left(present: Present, name: str, order: Accepted) -> str:
-    """Why the order has to be final; empty when something of it may still run."""
+    """The reason why the order has to be final; empty while a task may still run."""
     if _all_ended(present, name, order):
         return f"all {order.tasks} tasks have ended"
     if present.placed_of.get(name):
@@ -111,7 +110,7 @@ def _nothing_left(present: Present, name: str, order: Accepted) -> str:
 
 
 def _all_ended(present: Present, name: str, order: Accepted) -> bool:
-    """Whether each task has its last end on record, or an end that was reported and not taken up yet."""
+    """Whether each task has a final end on record, or a reported end that the leader has not handled yet."""
     placed = present.placed_of.get(name, ())
     if not all(key in present.reports and present.reports[key].over for key in placed):
         return False

@@ -1,1 +1,1 @@
-"""Generated code, model <-> wire, errors <-> status codes."""
+"""Generated code, model <-> wire, errors <-> status codes, the users' JSON, transport."""

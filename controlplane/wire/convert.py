@@ -1,9 +1,9 @@
-"""Model <-> wire, driven by the field names that both sides share.
+"""Model <-> wire, driven by the field names of both sides.
 
-A plan per pair of types is built once from the struct's hints and the message's descriptor; converting follows it.
-What a struct and a message call by the same name must have the same shape, and `tests/unit/test_wire_convert.py`
-holds every pair to that. Three shapes differ on purpose: a `Quantities` message stands for a mapping that may be
-absent, a message with the oneof `ref` for "a name or the object itself", and a `Tier` for a list in a list.
+A plan per pair of types is built once from the struct's hints and the message's descriptor; converting follows the
+plan. Fields of the same name in struct and message must have the same shape, and `tests/unit/wire/test_convert.py`
+holds every pair to this rule. Three shapes differ on purpose: a `Quantities` message stands for a mapping or its
+absence, a message with the oneof `ref` for "a name or the object itself", and a `Tier` for a list in a list.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _NULLS = frozenset({"Leader", "Task", "Fulfilment.observed", "Target.live"})
 
 
 def to_model(message: Message, struct: type[S]) -> S:
-    """The struct that the message stands for; Invalid when the message carries fields that nobody knows.
+    """The struct of the message; Invalid when the message carries unknown fields.
 
-    Only what is set is looked at: a field that is not set takes the struct's default, where it has one.
+    Only set fields are looked at: an unset field takes the struct's default, where there is a default.
     """
     if len(UnknownFieldSet(message)):
         raise Invalid(f"{message.DESCRIPTOR.name}", "carries a field that this version does not know")
     required, readers = _readers(message.DESCRIPTOR, struct)
     arguments = dict(required)
     for field, value in message.ListFields():
-        found = readers.get(field.number)
-        if found is not None:
-            attribute, read = found
+        reader = readers.get(field.number)
+        if reader is not None:
+            attribute, read = reader
             arguments[attribute] = value if read is None else read(value)
     return struct(**arguments)
 
@@ -65,7 +65,7 @@ def fill(struct: msgspec.Struct, message: Message) -> None:
 
 
 def to_plain(message: Message) -> dict[str, Any]:
-    """JSON-ready: proto field names, whole numbers as ints, lists and maps always there, absent optionals left out."""
+    """JSON-ready: proto field names, whole numbers as ints, all lists and maps, no absent optionals."""
     plain: dict[str, Any] = {}
     owner = message.DESCRIPTOR.name
     for field in message.DESCRIPTOR.fields:
@@ -125,7 +125,7 @@ def _pairs(descriptor: Descriptor, struct: type[msgspec.Struct]) -> tuple[tuple[
 def _readers(
     descriptor: Descriptor, struct: type[msgspec.Struct]
 ) -> tuple[dict[str, Any], dict[int, tuple[str, Read | None]]]:
-    """What a required attribute is when its field is not set, and how to read each field, by its number."""
+    """The value of a required attribute for an unset field, and the reader of each field by its number."""
     required: dict[str, Any] = {}
     readers: dict[int, tuple[str, Read | None]] = {}
     needs = {field.name for field in msgspec.structs.fields(struct) if field.required}
@@ -171,9 +171,9 @@ def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
     if typing.get_origin(hint) is None and isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return hint
     for part in typing.get_args(hint):
-        found = _struct_in(part)
-        if found is not None:
-            return found
+        struct = _struct_in(part)
+        if struct is not None:
+            return struct
     return None
 
 

@@ -1,9 +1,9 @@
-"""The elements of an encoded message, counted before anything is built of it.
+"""ElementCounter: the elements of an encoded message, counted before a message is built.
 
-Two bytes on the wire can become a message of hundreds of bytes in memory, so the size of a request alone bounds
-neither the memory nor the time that reading it takes. This module walks the raw bytes by the message's descriptor and
-stops at the first list, map or total that is too long. It allocates nothing per element, and what it does not
-understand it calls malformed. It knows no limits of its own: callers pass a table.
+Two bytes on the wire can become a message of hundreds of bytes in memory, so the size of a request alone bounds neither
+the memory nor the time of reading. This module walks the raw bytes by the message's descriptor and stops at the first
+list, map or total which is too long. Nothing is allocated per element, and unexpected bytes are malformed. The limits
+are a table of the caller.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ _WIDTHS: Final = {
 
 
 class _Rule(NamedTuple):
-    """What to do with one field: `most` is None when it is no list; `inner` is None when it holds no message;
-    `width` is the bytes of a packed element, 0 for varints, None when its elements cannot be packed."""
+    """The handling of a field: `most` is None for no list, `inner` is None for no message.
+
+    `width` is the bytes of a packed element, 0 for varints, None for elements which cannot be packed.
+    """
 
     name: str
     most: int | None
@@ -43,7 +45,7 @@ class _Rule(NamedTuple):
 
 
 class _Budget:
-    """What is left for the whole request."""
+    """The elements and fields left for the whole request."""
 
     __slots__ = ("elements", "fields", "unknown")
 
@@ -52,15 +54,17 @@ class _Budget:
 
 
 class ElementCounter:
-    """Counts messages of any type by one table of limits, which names every repeated field as `Message.field`."""
+    """Counts messages of any type by a table of limits, which names every repeated field as `Message.field`."""
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         self._limits = limits
         self._rules = cache(self._rules_of)
 
     def check(self, raw: bytes, descriptor: Descriptor, most_fields: int = MOST_FIELDS) -> int:
-        """How many fields the message has in all; LimitExceeded, with the field, when there is too much of something;
-        Invalid when `raw` is malformed."""
+        """The number of all fields of the message; LimitExceeded, with the field, for a list which is too long.
+
+        Invalid when `raw` is malformed.
+        """
         budget = _Budget(most_fields)
         try:
             self._walk(raw, 0, len(raw), descriptor, {}, budget)
@@ -81,7 +85,7 @@ class ElementCounter:
     def _walk(
         self, raw: bytes, at: int, end: int, descriptor: Descriptor, counts: dict[int, Any], budget: _Budget
     ) -> None:
-        """One message, or one more part of it: a message that comes in parts is merged, so it shares its `counts`."""
+        """One message, or another part of a message: parts are merged by protobuf, so they share `counts`."""
         rules = self._rules(descriptor)
         while at < end:
             budget.fields -= 1
@@ -130,7 +134,7 @@ class ElementCounter:
 
 
 class _Malformed(Exception):
-    """The bytes are no message of any kind."""
+    """The bytes are no message."""
 
 
 _TEXTS: Final = (_Field.TYPE_STRING, _Field.TYPE_BYTES)
@@ -152,7 +156,7 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def _after(raw: bytes, at: int, kind: int) -> int:
-    """Where a value that has no length of its own ends. Groups are of no message here."""
+    """The end of a value without a length of its own. No message here has groups."""
     if kind == _VARINT:
         return at + 1 if raw[at] < 128 else _varint(raw, at)[1]
     if kind == _FIXED64:

@@ -1,8 +1,8 @@
-"""What joblets and replicas hand each other inside their messages: fulfilments and reports in JSON, as in etcd.
+"""The payload between joblets and replicas inside their messages: fulfilments and reports in JSON, as in etcd.
 
-A replica passes on what is stored without taking it apart, and a report becomes the value that is stored: of all that
-is said between the two this is the most, and turning it into messages and back cost more than all the rest. Fields
-that this version does not know are stepped over.
+A replica passes on stored values without decoding them, and a report becomes the stored value. Payload is the largest
+part of the traffic, and converting payload to messages and back cost more than all the rest. Unknown fields are stepped
+over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def encode(item: Fulfilment | Observed) -> bytes:
 
 
 def fulfilment(raw: bytes) -> Fulfilment:
-    """Invalid when it is none."""
+    """Invalid for any other bytes."""
     try:
         return _fulfilments.decode(raw)
     except _UNREADABLE as error:
@@ -32,7 +32,7 @@ def fulfilment(raw: bytes) -> Fulfilment:
 
 
 def observed(raw: bytes) -> Observed:
-    """Invalid when it is none, or holds what is not sane."""
+    """Invalid for any other bytes, and for insane values."""
     try:
         return _observeds.decode(raw)
     except _UNREADABLE as error:
@@ -40,14 +40,14 @@ def observed(raw: bytes) -> Observed:
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """By what a report is answered, whatever else it says."""
+    """The part of a report needed for its answer."""
 
     id: Line
     report: Count
 
 
 def receipt(raw: bytes) -> Receipt | None:
-    """None when there is nobody to answer."""
+    """None when the bytes name no report to answer."""
     try:
         return _receipts.decode(raw)
     except _UNREADABLE:

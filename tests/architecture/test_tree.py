@@ -11,16 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.pictures import PICTURES, TOUR, draw, marked
+from tests.architecture.source import ROOT, modules, shown, tree_of
 
-ROOT = Path(__file__).parents[2]
-GENERATED = ROOT / "controlplane" / "wire" / "v1"
-OURS = sorted(
-    path
-    for folder in ("controlplane", "tests")
-    for path in (ROOT / folder).rglob("*.py")
-    if GENERATED not in path.parents
-)
+TESTS = ROOT / "tests"
+OURS = [*modules(), *sorted(TESTS.rglob("*.py"))]
 MOST_LINES = 400
+OF_PYTEST = re.compile(r"test_|conftest\.|__")
 VAGUE = re.compile(r"(utils?|helpers?|common|base|managers?)\.py")
 
 
@@ -39,21 +35,34 @@ def test_every_package_is_named_in_the_layers() -> None:
 
 @pytest.mark.parametrize("path", [path for path in OURS if path.name == "__init__.py"], ids=str)
 def test_every_package_says_what_lives_in_it(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text()))
+    assert ast.get_docstring(tree_of(path))
 
 
 def test_every_module_says_what_lives_in_it() -> None:
-    silent = [path for path in OURS if ast.get_docstring(ast.parse(path.read_text())) is None]
+    silent = [shown(path) for path in OURS if ast.get_docstring(tree_of(path)) is None]
     assert silent == []
 
 
 def test_no_file_is_too_long_to_read_in_one_sitting() -> None:
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in OURS}
+    lengths = {shown(path): len(path.read_text().splitlines()) for path in OURS}
     assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
 
 
+def test_every_logger_names_its_module() -> None:
+    """A log line shows the name as its component."""
+    unnamed = [shown(path) for path in modules() if "get_logger()" in path.read_text()]
+    assert unnamed == []
+
+
 def test_no_module_is_named_by_what_it_is_not() -> None:
-    assert [path for path in OURS if VAGUE.fullmatch(path.name)] == []
+    assert [shown(path) for path in OURS if VAGUE.fullmatch(path.name)] == []
+
+
+def test_every_support_module_of_the_tests_has_its_line_in_their_readme() -> None:
+    named = set(re.findall(r"(\w+\.py)", (TESTS / "README.md").read_text()))
+    files = {path.name for path in TESTS.rglob("*.py")}
+    silent = {shown(path) for path in TESTS.rglob("*.py") if not OF_PYTEST.match(path.name) and path.name not in named}
+    assert (silent, named - files) == (set(), set())
 
 
 @pytest.mark.parametrize("name", PICTURES)

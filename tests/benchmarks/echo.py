@@ -13,14 +13,14 @@ import grpc
 from controlplane.wire.v1 import orders_pb2, orders_pb2_grpc
 
 
-class Echo(orders_pb2_grpc.OrdersServicer):  # type: ignore[misc]
+class Echo(orders_pb2_grpc.OrdersServicer):
     async def Submit(self, request: orders_pb2.Order, context: object) -> orders_pb2.OrderResponse:
         return orders_pb2.OrderResponse(item=request)
 
 
 async def serve() -> None:
     server = grpc.aio.server()
-    orders_pb2_grpc.add_OrdersServicer_to_server(Echo(), server)
+    orders_pb2_grpc.add_OrdersServicer_to_server(Echo(), server)  # type: ignore[abstract]
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     sys.stdout.write(f"{port}\n")

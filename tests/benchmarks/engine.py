@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from controlplane.engine.decide import Decision, decide
+from controlplane.engine.decide import decide
+from controlplane.engine.decision import Decision
 from controlplane.engine.service import NO_DEADLINE, Group, Queue
 from controlplane.engine.world import World
 from controlplane.model.settings import Settings
@@ -86,8 +87,8 @@ def _measured(groups: int, tasks: int, targets: int) -> tuple[float, float, Deci
 def run() -> list[Row]:
     took, least, decision = _measured(5_000, 1_000_000, 1_000)
     alone, least_alone, placed = _measured(100_000, 100_000, 100)
-    by_groups = _grown({groups: (groups, 1_000) for groups in (1_250, 2_500, 5_000)})
-    by_targets = _grown({targets: (5_000, targets) for targets in (250, 500, 1_000)})
+    by_groups = _grown({groups: (groups, 1_000) for groups in (500, 1_500, 5_000)})
+    by_targets = _grown({targets: (5_000, targets) for targets in (100, 300, 1_000)})
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     curves.draw(PICTURE, {"groups (1,000 targets)": by_groups, "targets (5,000 groups)": by_targets})
     sys.stderr.write(f"growth: {PICTURE}\n")

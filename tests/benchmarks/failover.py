@@ -26,7 +26,7 @@ async def _leader(store: Store) -> tuple[int, Candidate]:
     """The candidate with the lowest create revision, as etcd itself says."""
     while True:
         found: list[Any] = []
-        async for page in store.pages(keys.ELECTION):
+        async for page in store.pages(keys.CANDIDATES.prefix):
             found.extend(page.values)
         if found:
             first = min(found, key=lambda value: value.create_revision)
@@ -62,7 +62,7 @@ async def _all_stand(store: Store, here: Stage, replicas: int) -> None:
     while time.monotonic() < until:
         pids = {replica["pid"] for replica in here.up_json()["replicas"]}
         found: list[Any] = []
-        async for page in store.pages(keys.ELECTION):
+        async for page in store.pages(keys.CANDIDATES.prefix):
             found.extend(codec.decode(value.value, Candidate) for value in page.values)
         if len(found) == replicas and {candidate.pid for candidate in found} == pids:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import grpc
 
@@ -35,7 +36,7 @@ async def _measure(endpoints: list[str]) -> list[float]:
     for number in range(_ORDERS):
         channel = channels[number % len(channels)]
         wanted = order("true")
-        watch = fulfilments_pb2_grpc.FulfilmentsStub(channel).Watch(common_pb2.WatchRequest(order=wanted.id))
+        watch: Any = fulfilments_pb2_grpc.FulfilmentsStub(channel).Watch(common_pb2.WatchRequest(order=wanted.id))
         while (await watch.read()).type != "sync":
             pass
         started = time.perf_counter()

@@ -11,21 +11,25 @@ from typing import Any
 import grpc
 
 from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
-from controlplane.apiserver import services
-from controlplane.apiserver.dependencies import ApiDependencies
-from controlplane.apiserver.reception import Reception
-from controlplane.apiserver.writer import Writer
+from controlplane.apiserver.api_ports import ApiPorts, Reads, ReplicaIdentity, Writes
+from controlplane.apiserver.commands.group_writer import GroupWriter
+from controlplane.apiserver.edge import grpc_services
+from controlplane.apiserver.edge.limited_server import LimitedServer
+from controlplane.apiserver.joblets.joblet_streams import JobletStreams
+from controlplane.apiserver.logs.log_broker import LogBroker
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
 from controlplane.model.errors import ControlPlaneError, Refused
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Term
+from controlplane.model.order import Counts, OrderStatus
 from controlplane.sealing import NO_KEYS, Keyring
+from controlplane.store import keys
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
-from controlplane.store.space import SpaceWatch
-from controlplane.wire.errors import from_rpc
+from controlplane.store.space_watch import SpaceWatch
+from controlplane.wire.status_codes import from_rpc
 from controlplane.wire.v1 import (
     cluster_pb2_grpc,
     cycles_pb2_grpc,
@@ -40,6 +44,7 @@ from controlplane.wire.v1 import (
     secrets_pb2_grpc,
     targets_pb2_grpc,
 )
+from tests.component.leader_stage import Contents, item_of
 
 mint = Mint(wall_milliseconds, chance)
 
@@ -89,12 +94,23 @@ class Api:
         self.cycles: Any = cycles_pb2_grpc.CyclesStub(self.channel)
         self.cluster: Any = cluster_pb2_grpc.ClusterStub(self.channel)
 
+    async def write(self, contents: Contents) -> int:
+        """As a leader and joblets would, in one transaction. Returns its revision when this replica has seen it."""
+        revision = (await self.store.commit(item_of(contents))).revision
+        await self.cache.reached(revision, 10)
+        return revision
+
+    async def finish(self, order: str, phase: str = "Succeeded") -> None:
+        """Writes the status that a leader would."""
+        status = OrderStatus(order=order, epoch=1, phase=phase, counts=Counts(succeeded=1))
+        await self.write({keys.order_status(order): status})
+
 
 @asynccontextmanager
 async def an_api(
     endpoint: str,
     name: str = "replica-1",
-    make_writer: Callable[[Store], Writer] = Writer,
+    make_writer: Callable[[Store], GroupWriter] = GroupWriter,
     *,
     quota: int = 8 << 30,
     keyring: Keyring = NO_KEYS,
@@ -106,13 +122,17 @@ async def an_api(
     ledgers = Ledgers(cache)
     leadership = Leadership()
     space = SpaceWatch(store.channels, quota)
-    deps = ApiDependencies(
-        store=store, cache=cache, ledgers=ledgers, writer=make_writer(store), renewals=Renewals(store.channels),
-        election=leadership, mint=Mint(wall_milliseconds, chance), clock=clock, replica_id=name, version="test",
-        incarnation=name, space=space, keyring=keyring,
-    )  # fmt: skip
+    ports = ApiPorts(
+        reads=Reads(store, cache, ledgers),
+        writes=Writes(make_writer(store), clock, Mint(wall_milliseconds, chance), space),
+        replica=ReplicaIdentity(name, "test", name),
+        election=leadership,
+        renewals=Renewals(store.channels),
+        keyring=keyring,
+    )
     server = grpc.aio.server(options=options)
-    services.register(Reception(server, deps.offload), deps)
+    broker = LogBroker()
+    grpc_services.register(LimitedServer(server), grpc_services.services(ports, broker, JobletStreams(ports, broker)))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     following = asyncio.create_task(cache.run())

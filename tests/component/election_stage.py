@@ -22,8 +22,8 @@ import structlog
 
 from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
 from controlplane.election.election import Election
-from controlplane.election.leadership import Leadership
-from controlplane.election.settings import ElectionSettings
+from controlplane.election.election_settings import ElectionSettings
+from controlplane.election.held_leadership import Leadership
 from controlplane.election.view import CandidateEntry
 from controlplane.model import errors
 from controlplane.model.identity import Mint
@@ -63,7 +63,7 @@ class WatchedView:
                     self._values.pop(change.key, None)
                 else:
                     self._values[change.key] = change.value
-                if change.key.startswith(keys.ELECTION):
+                if change.key.startswith(keys.CANDIDATES.prefix):
                     self._election_revision = change.revision
             self._revision = batch.revision
             async with self._moved:
@@ -75,7 +75,7 @@ class WatchedView:
     def candidates(self) -> Sequence[CandidateEntry]:
         found = []
         for value in self._values.values():
-            if value.key.startswith(keys.ELECTION):
+            if value.key.startswith(keys.CANDIDATES.prefix):
                 try:
                     candidate = codec.decode(value.value, Candidate)
                 except errors.Broken:

@@ -11,12 +11,10 @@ import grpc
 
 from controlplane import replica as product
 from controlplane.aio.clock import SystemClock
-from controlplane.cache.isolated import isolation_of
-from controlplane.model.event import Event
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.leadership import Candidate
 from controlplane.model.order import Order
-from controlplane.settings import ReplicaSettings
+from controlplane.replica_settings import ReplicaSettings
 from controlplane.store import keys
 from controlplane.wire.v1 import cluster_pb2_grpc, orders_pb2_grpc, resources_pb2_grpc, targets_pb2_grpc
 from tests.builders import OrderBuilder, an_order
@@ -30,22 +28,22 @@ class Witness(Replica):
     channel: grpc.aio.Channel
 
     def terms(self) -> int:
-        return self.cache.snapshot.count("terms")
+        return self.cache.snapshot.count(keys.TERMS)
 
     def isolated(self) -> dict[tuple[str, str], str]:
         """What the leader leaves out, by kind and name, with the error of each."""
-        record = isolation_of(self.cache.snapshot)
+        record = self.cache.snapshot.isolation()
         return {} if record is None else {(key.about.kind, key.about.name): key.error for key in record.keys}
 
     def told(self, reason: str) -> set[str]:
         """The names of what events with that reason are about."""
-        events = [entry.read(Event) for entry in self.cache.snapshot.all("events")]
+        events = [entry.read() for entry in self.cache.snapshot.all(keys.EVENTS)]
         return {event.about.name for event in events if event.reason == reason}
 
     def placed(self, order: str) -> list[Fulfilment]:
         """Beside placements that nobody can read."""
-        found = [entry.sound(Fulfilment) for entry in self.cache.snapshot.all("desired")]
-        return [fulfilment for fulfilment in found if fulfilment is not None and fulfilment.order == order]
+        placed = self.cache.snapshot.objects(keys.DESIRED)
+        return [fulfilment for fulfilment in placed if fulfilment.order == order]
 
     async def submit(self, builder: OrderBuilder) -> Order:
         order = builder.build()
@@ -61,7 +59,7 @@ class Witness(Replica):
             await self.until(lambda order=order: self.phase(order.id) == "Succeeded")  # type: ignore[misc]
 
     def candidate(self) -> Candidate | None:
-        return next((entry.read(Candidate) for entry in self.cache.snapshot.all("election")), None)
+        return next((entry.read() for entry in self.cache.snapshot.all(keys.CANDIDATES)), None)
 
     @property
     def orders(self) -> Any:
@@ -88,7 +86,7 @@ async def a_plane(etcd: Etcd, **settings: Any) -> AsyncIterator[Witness]:
     work = asyncio.create_task(replica.run(stop))
     try:
         async with following(etcd.endpoint, Witness) as witness:
-            await witness.until(lambda: witness.terms() == 1 and witness.cache.snapshot.count("cycles") > 0)
+            await witness.until(lambda: witness.terms() == 1 and witness.cache.snapshot.count(keys.CYCLES) > 0)
             candidate = witness.candidate()
             assert candidate is not None
             async with grpc.aio.insecure_channel(candidate.grpc) as witness.channel:

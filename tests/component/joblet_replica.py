@@ -10,7 +10,7 @@ import grpc
 from controlplane.model import errors
 from controlplane.model.fulfilment import Fulfilment, Observed, TaskRef, TaskSpec
 from controlplane.wire import payload
-from controlplane.wire.errors import code_of, trailing_metadata
+from controlplane.wire.status_codes import code_of, trailing_metadata
 from controlplane.wire.v1 import common_pb2, joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
 
 ORDER = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
@@ -161,7 +161,7 @@ class World:
         return ack
 
 
-class Joblets(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
+class Joblets(joblets_pb2_grpc.JobletsServicer):
     def __init__(self, name: str, world: World) -> None:
         self._name = name
         self._world = world
@@ -230,7 +230,7 @@ class Joblets(joblets_pb2_grpc.JobletsServicer):  # type: ignore[misc]
         return Out(report_ack=ack) if ack is not None else None
 
 
-class Targets(targets_pb2_grpc.TargetsServicer):  # type: ignore[misc]
+class Targets(targets_pb2_grpc.TargetsServicer):
     def __init__(self, world: World) -> None:
         self._world = world
 
@@ -268,7 +268,7 @@ class Replica:
         self._server = grpc.aio.server()
         self._joblets = Joblets(name, world)
         joblets_pb2_grpc.add_JobletsServicer_to_server(self._joblets, self._server)
-        targets_pb2_grpc.add_TargetsServicer_to_server(Targets(world), self._server)
+        targets_pb2_grpc.add_TargetsServicer_to_server(Targets(world), self._server)  # type: ignore[abstract]
         self.port = self._server.add_insecure_port("127.0.0.1:0")
 
     @property

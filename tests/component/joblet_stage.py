@@ -7,13 +7,15 @@ import json
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from controlplane.joblet.drivers.leftovers import kill_marked
-from controlplane.joblet.settings import JobletSettings
+from controlplane.joblet.drivers.process.process_search import kill_marked
+from controlplane.joblet.joblet_settings import JobletSettings
 from tests.component.joblet_replica import ORDER, Replica, World
 
 RUN = f"{ORDER}.job-0"
@@ -87,6 +89,17 @@ class Stage:
     def records(self) -> list[tuple[str, int]]:
         lines = content(self.data / "records.jsonl").splitlines()
         return [(record["event"], record["index"]) for record in map(json.loads, lines)]
+
+
+@asynccontextmanager
+async def staged(folder: Path, world: World | None = None) -> AsyncIterator[Stage]:
+    """With one replica; what was started is ended with it."""
+    stage = Stage(folder, world)
+    try:
+        await stage.a_replica()
+        yield stage
+    finally:
+        await stage.close()
 
 
 def kill_if_alive(pid: int) -> None:

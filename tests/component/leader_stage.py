@@ -6,30 +6,46 @@ The test plays the users and the joblets: it writes config and inventory as an a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from controlplane.aio.clock import Clock, SystemClock
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
+from controlplane.controller_manager.controller_writer import ControllerWriter
 from controlplane.model.errors import Deposed
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.leadership import Candidate
-from controlplane.model.order import OrderStatus
 from controlplane.store import codec, keys
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.fenced import FencedWriter
+from controlplane.store.keys import Tree
 from controlplane.store.kv import Store
-from controlplane.store.transaction import Fence, Item, Outcome, delete, delete_prefix, put
+from controlplane.store.transaction import Fence, Item, Outcome, delete, put
 from tests.builders import FulfilmentBuilder, a_session, a_target
+from tests.prefixes import delete_prefix
 
 S = TypeVar("S", bound=msgspec.Struct)
 R = TypeVar("R", bound="Replica")
 PATIENCE_SECONDS = 30
+# By key; None is deleted.
+Contents = Mapping[str, msgspec.Struct | bytes | None]
+
+
+def item_of(contents: Contents, *, lease: int = 0) -> Item:
+    """One transaction that writes all of them."""
+    return Item(
+        then=tuple(
+            delete(key)
+            if content is None
+            else put(key, content if isinstance(content, bytes) else codec.encode(content), lease=lease)
+            for key, content in contents.items()
+        )
+    )
 
 
 @dataclass
@@ -59,6 +75,26 @@ class Term:
         await self.store.revoke(self.lease)
 
 
+class Mortal:
+    """A term whose leader dies when it has made so many writes."""
+
+    def __init__(self, term: Term, writes: int) -> None:
+        self._term = term
+        self._left = writes
+
+    @property
+    def epoch(self) -> int:
+        return self._term.epoch
+
+    async def commit(self, items: Sequence[Item]) -> Sequence[Outcome]:
+        allowed = items[: self._left]
+        self._left -= len(allowed)
+        outcomes = await self._term.commit(allowed) if allowed else ()
+        if len(allowed) < len(items):
+            raise Deposed("died")
+        return outcomes
+
+
 class Replica:
     """A cache and ledgers that follow etcd."""
 
@@ -67,15 +103,9 @@ class Replica:
         self.cache = Cache(store, clock or SystemClock())
         self.ledgers = Ledgers(self.cache)
 
-    async def write(self, contents: dict[str, msgspec.Struct | bytes | None], *, lease: int = 0) -> int:
+    async def write(self, contents: Contents, *, lease: int = 0) -> int:
         """All in one transaction, and seen by this replica when it returns."""
-        operations = tuple(
-            delete(key)
-            if content is None
-            else put(key, content if isinstance(content, bytes) else codec.encode(content), lease=lease)
-            for key, content in contents.items()
-        )
-        revision = (await self.store.commit(Item(then=operations))).revision
+        revision = (await self.store.commit(item_of(contents, lease=lease))).revision
         await self.cache.reached(revision, PATIENCE_SECONDS)
         return revision
 
@@ -91,16 +121,28 @@ class Replica:
         finally:
             unsubscribe()
 
-    def read(self, kind: type[S], tree: str, *parts: str) -> S | None:
+    def settling(self, writer: FencedWriter) -> ControllerWriter:
+        """What the controllers of that term write with."""
+        return ControllerWriter(writer, self.cache)
+
+    def read(self, tree: Tree[S], *parts: str) -> S | None:
         entry = self.cache.snapshot.get(tree, *parts)
-        return entry.read(kind) if entry is not None else None
+        return entry.read() if entry is not None else None
+
+    def contents(self, trees: Sequence[Tree[Any]], *, without: Sequence[str]) -> dict[str, Any]:
+        """All that is stored in the trees by its key, less the named fields of it and of all inside of it."""
+        return {
+            entry.stored.key: _less(msgspec.json.decode(entry.stored.value), without)
+            for tree in trees
+            for entry in self.cache.snapshot.all(tree)
+        }
 
     def phase(self, order: str) -> str:
-        status = self.read(OrderStatus, "status/orders", order)
+        status = self.read(keys.ORDER_STATUS, order)
         return status.phase if status is not None else "Pending"
 
     def placed(self, order: str) -> list[Fulfilment]:
-        found = [entry.read(Fulfilment) for entry in self.cache.snapshot.all("desired")]
+        found = [entry.read() for entry in self.cache.snapshot.all(keys.DESIRED)]
         return [fulfilment for fulfilment in found if fulfilment.order == order]
 
     async def join(self, target: str, *, slots: int | None = None, **capacity: float) -> None:
@@ -121,6 +163,12 @@ class Replica:
         """Back to nothing, for the next round of a test."""
         revision = (await self.store.commit(Item(then=(delete_prefix(keys.ROOT),)))).revision
         await self.cache.reached(revision, PATIENCE_SECONDS)
+
+
+def _less(value: Any, without: Sequence[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _less(inner, without) for name, inner in value.items() if name not in without}
+    return [_less(inner, without) for inner in value] if isinstance(value, list) else value
 
 
 @asynccontextmanager

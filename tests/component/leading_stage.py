@@ -54,10 +54,10 @@ class Stage(Replica):
         await self.until(lambda: self.phase(order) == phase)
 
     def cycles(self) -> list[Cycle]:
-        return sorted((entry.read(Cycle) for entry in self.cache.snapshot.all("cycles")), key=lambda cycle: cycle.n)
+        return sorted((entry.read() for entry in self.cache.snapshot.all(keys.CYCLES)), key=lambda cycle: cycle.n)
 
     def ended(self, order: str) -> list[Ended]:
-        return [entry.read(Ended) for entry in self.cache.snapshot.all("status/ended", order)]
+        return [entry.read() for entry in self.cache.snapshot.all(keys.ENDED, order)]
 
     @property
     def epoch(self) -> int:

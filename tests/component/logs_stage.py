@@ -16,10 +16,10 @@ from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, TaskRef,
 from controlplane.model.leadership import Candidate
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item
-from controlplane.wire import errors as wire_errors
+from controlplane.wire import status_codes as wire_errors
 from controlplane.wire.v1 import logs_pb2, orders_pb2, orders_pb2_grpc
 from tests.component.api_stage import an_order
-from tests.component.joblet_session_stage import Api, Talk, a_hello
+from tests.component.joblet_sessions.stage import Api, Talk, a_hello
 from tests.component.joblet_stage import Stage as JobletStage
 from tests.etcd import Etcd
 
@@ -46,7 +46,7 @@ class LogsStage:
         await api.follow()
         address = api.server.grpc_address
         candidate = Candidate(
-            id=name, incarnation=api.deps.incarnation, grpc=address, http="", pulse="", pid=1, version="1"
+            id=name, incarnation=api.ports.replica.incarnation, grpc=address, http="", pulse="", pid=1, version="1"
         )
         await api.put(keys.candidate(len(self.apis)), codec.encode(candidate))
         return api
@@ -55,7 +55,7 @@ class LogsStage:
         """Connected to the first of these replicas when it returns."""
         endpoints = tuple(api.server.grpc_address for api in apis)
         joblet = await self.joblets.started(target=TARGET, endpoints=endpoints, **more)
-        await self.until(lambda: any(api.deps.logs.has(TARGET) for api in apis))
+        await self.until(lambda: any(api.server.logs.has(TARGET) for api in apis))
         return joblet
 
     async def a_played_joblet(self, api: Api, **hello: Any) -> Talk:
@@ -102,7 +102,7 @@ class LogsStage:
 
     async def until_phase(self, placed: Fulfilment, phase: str) -> None:
         def seen(api: Api) -> bool:
-            entry = api.cache.snapshot.get("inventory", placed.target, placed.id)
+            entry = api.cache.snapshot.get(keys.INVENTORY, placed.target, placed.id)
             return entry is not None and msgspec.json.decode(entry.stored.value)["phase"] == phase
 
         await self.until(lambda: all(seen(api) for api in self.apis))

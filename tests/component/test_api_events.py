@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -13,35 +12,20 @@ from controlplane.aio.clock import SystemClock
 from controlplane.model.errors import Invalid, NotFound
 from controlplane.model.event import WARNING, About, Event, Folding, Happening
 from controlplane.model.totals import Processed, Rates, TargetTotals, Totals
-from controlplane.store import codec, keys
+from controlplane.store import keys
 from controlplane.store.event_log import EventLog, Leases
-from controlplane.store.transaction import Item, delete, put
+from controlplane.store.transaction import Item, put
 from controlplane.wire.v1 import cluster_pb2, common_pb2, events_pb2
 from controlplane.wire.v1.events_pb2_grpc import EventsStub
 from tests.builders import NOW, an_identity
-from tests.component.api_stage import Api, an_api, refusal
-from tests.etcd import Etcd
+from tests.component.api_stage import Api, refusal
 
 SECONDS = 15.0
-
-
-@pytest.fixture
-async def api(etcd: Etcd) -> AsyncIterator[Api]:
-    async with an_api(etcd.endpoint) as api:
-        yield api
 
 
 def an_event(kind: str, name: str, reason: str = "Failed") -> Event:
     about = About(kind=kind, name=name)
     return Event(id=an_identity(), about=about, type=WARNING, reason=reason, by="ada", first=NOW, last=NOW, count=2)
-
-
-async def stored(api: Api, *values: tuple[str, msgspec.Struct | None]) -> int:
-    """The revision at which all of them were written, once the API shows it."""
-    operations = tuple(delete(key) if value is None else put(key, codec.encode(value)) for key, value in values)
-    revision = (await api.store.commit(Item(then=operations))).revision
-    await api.cache.reached(revision, SECONDS)
-    return revision
 
 
 async def kept(api: Api) -> list[Event]:
@@ -51,7 +35,7 @@ async def kept(api: Api) -> list[Event]:
         an_event("Target", "o1"),
         an_event("Order", "o1", "Held"),
     ]
-    await stored(api, *((keys.event(event.id), event) for event in events))
+    await api.write({keys.event(event.id): event for event in events})
     return events
 
 
@@ -112,10 +96,10 @@ async def test_a_watch_follows_what_it_asked_for_until_it_expires(api: Api) -> N
         assert [(one.type, one.object.id) for one in there[:2]] == [("put", events[0].id), ("put", events[3].id)]
         assert there[2].type == "sync"
         other, again = an_event("Order", "o2"), msgspec.structs.replace(events[0], count=5)
-        await stored(api, (keys.event(other.id), other), (keys.event(again.id), again))
+        await api.write({keys.event(other.id): other, keys.event(again.id): again})
         grown = await watch.read()
         assert (grown.object.id, grown.object.count) == (again.id, 5)
-        await stored(api, (keys.event(again.id), None))
+        await api.write({keys.event(again.id): None})
         gone = await watch.read()
         assert (gone.type, gone.object.id) == ("delete", again.id)
     watch.cancel()
@@ -140,8 +124,8 @@ async def test_what_a_replica_records_itself_carries_no_epoch_and_hangs_on_a_lea
         log.record(Happening(about=About(kind="Target", name="t1"), reason="JobletRefused"))
     assert await log.flush()
     await api.cache.reached(await api.store.revision(), SECONDS)
-    [entry] = api.cache.snapshot.all("events")
-    event = entry.read(Event)
+    [entry] = api.cache.snapshot.all(keys.EVENTS)
+    event = entry.read()
     assert (event.by, event.count, event.epoch) == ("apiserver@replica-1", 3, 0)
     assert entry.stored.lease
 
@@ -165,7 +149,7 @@ async def test_totals_are_shown_alone_and_in_the_status_and_can_be_watched(api: 
     watch = api.cluster.WatchTotals(cluster_pb2.TotalsRequest())
     async with asyncio.timeout(SECONDS):
         assert (await watch.read()).orders.total == 0
-        revision = await stored(api, (keys.TOTALS, totals))
+        revision = await api.write({keys.TOTALS: totals})
         heard = await watch.read()
     watch.cancel()
     asked = await api.cluster.GetTotals(cluster_pb2.TotalsRequest(min_revision=revision))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from controlplane.model import errors
@@ -14,42 +12,15 @@ from controlplane.model.order import Counts, OrderStatus
 from controlplane.model.quantity import Number
 from controlplane.model.settings import Quota, Settings
 from controlplane.model.target import TargetStatus
-from controlplane.store import codec, keys, transaction
-from controlplane.store.transaction import Item
+from controlplane.store import keys
 from controlplane.wire.v1 import orders_pb2, targets_pb2
 from tests.builders import NOW, a_fulfilment, a_session, a_target
-from tests.component.api_stage import Api, an_api, an_order, mint, refusal
-from tests.etcd import Etcd, running_etcd
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
-        yield started
-
-
-@pytest.fixture
-async def api(shared: Etcd) -> AsyncIterator[Api]:
-    shared.etcdctl("del", "--prefix", "/controlplane/")
-    async with an_api(shared.endpoint) as started:
-        yield started
-
-
-async def write(api: Api, contents: dict[str, msgspec.Struct | None]) -> int:
-    """As a leader and joblets would."""
-    operations = tuple(
-        transaction.delete(key) if content is None else transaction.put(key, codec.encode(content))
-        for key, content in contents.items()
-    )
-    revision = (await api.store.commit(Item((), operations))).revision
-    await api.cache.reached(revision, 10)
-    return revision
+from tests.component.api_stage import Api, an_order, mint, refusal
 
 
 async def join(api: Api, name: str, *, cpu: Number) -> int:
     """A target that is ready."""
-    return await write(
-        api,
+    return await api.write(
         {
             keys.config("targets", name): a_target(name, cpu=cpu),
             keys.live(name): a_session(name, cpu=cpu),
@@ -86,7 +57,7 @@ async def test_every_target_says_what_it_lacks_and_who_holds_it(api: Api) -> Non
     await join(api, "us", cpu=1)
     holder = await submit(api, asking_for(3))
     placed = a_fulfilment(holder).on("eu").task(0, job="job-1").requesting(cpu=3).build()
-    await write(api, {keys.desired("eu", placed.id): placed})
+    await api.write({keys.desired("eu", placed.id): placed})
     waits = await submit(api, asking_for(2, count=3))
     found = await explain(api, waits)
     assert (found.order, found.HasField("cycle"), found.revision) == (waits, False, api.cache.revision)
@@ -112,7 +83,7 @@ async def test_a_past_cycle_is_explained_as_it_was_after_the_world_changed(api: 
     waits = await submit(api, asking_for(2))
     then = api.cache.revision
     before = await explain(api, waits)
-    await write(api, {keys.cycle(1, 7): a_cycle(7, then)})
+    await api.write({keys.cycle(1, 7): a_cycle(7, then)})
     await join(api, "eu", cpu=8)
     await join(api, "us", cpu=8)
     now = await explain(api, waits)
@@ -125,8 +96,8 @@ async def test_a_past_cycle_is_explained_as_it_was_after_the_world_changed(api: 
 
 async def test_a_past_cycle_is_explained_for_an_order_that_is_gone_since(api: Api) -> None:
     waits = await submit(api, asking_for(2))
-    await write(api, {keys.cycle(1, 7): a_cycle(7, api.cache.revision)})
-    await write(api, {keys.order(waits): None})
+    await api.write({keys.cycle(1, 7): a_cycle(7, api.cache.revision)})
+    await api.write({keys.order(waits): None})
     assert (await explain(api, waits, cycle=7)).groups[0].reason == "NoTargets"
     error = await refusal(explain(api, waits))
     assert isinstance(error, errors.NotFound)
@@ -135,7 +106,7 @@ async def test_a_past_cycle_is_explained_for_an_order_that_is_gone_since(api: Ap
 
 async def test_an_order_that_came_after_a_cycle_was_not_there_then(api: Api) -> None:
     revision = await join(api, "eu", cpu=1)
-    await write(api, {keys.cycle(1, 7): a_cycle(7, revision)})
+    await api.write({keys.cycle(1, 7): a_cycle(7, revision)})
     error = await refusal(explain(api, await submit(api, asking_for(2)), cycle=7))
     assert isinstance(error, errors.NotFound)
     assert "when cycle 7 was decided" in str(error)
@@ -151,7 +122,7 @@ async def test_an_unknown_cycle_is_not_found(api: Api) -> None:
 
 async def test_history_that_is_compacted_is_said_to_be_gone(api: Api) -> None:
     waits = await submit(api, asking_for(2))
-    await write(api, {keys.cycle(1, 7): a_cycle(7, api.cache.revision)})
+    await api.write({keys.cycle(1, 7): a_cycle(7, api.cache.revision)})
     await api.store.compact(await join(api, "eu", cpu=1))
     error = await refusal(explain(api, waits, cycle=7))
     assert isinstance(error, errors.Compacted)
@@ -162,7 +133,7 @@ async def test_history_that_is_compacted_is_said_to_be_gone(api: Api) -> None:
 async def test_an_order_that_is_over_has_nothing_to_explain(api: Api) -> None:
     done = await submit(api, asking_for(1))
     status = OrderStatus(order=done, epoch=1, phase="Succeeded", counts=Counts(succeeded=1))
-    await write(api, {keys.order_status(done): status})
+    await api.write({keys.order_status(done): status})
     found = await explain(api, done)
     assert (found.conclusion, list(found.groups)) == ("The order is over: Succeeded.", [])
 
@@ -233,7 +204,7 @@ async def test_a_plan_is_admitted_like_a_submit(api: Api, request_: orders_pb2.P
 
 
 async def test_a_plan_keeps_to_the_quota_of_its_owner_and_takes_none_of_it(api: Api) -> None:
-    await write(api, {keys.SETTINGS: Settings(quotas={"ada": Quota(orders=1)})})
+    await api.write({keys.SETTINGS: Settings(quotas={"ada": Quota(orders=1)})})
     for _ in range(3):
         await plan(api, asking_for(1, owner="ada"))
     await submit(api, asking_for(1, owner="ada", identity=mint.make()))

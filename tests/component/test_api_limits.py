@@ -15,22 +15,17 @@ import grpc
 import pytest
 from google.protobuf import descriptor_pool
 
-from controlplane.apiserver.request_limits import MAX_REQUEST_BYTES
-from controlplane.apiserver.server import OPTIONS, SERVICES
-from controlplane.election.settings import ElectionSettings
+from controlplane.apiserver.edge.grpc_server import OPTIONS
+from controlplane.apiserver.edge.grpc_services import SERVICES
+from controlplane.apiserver.edge.request_limits import MAX_REQUEST_BYTES
+from controlplane.election.election_settings import ElectionSettings
 from controlplane.model import errors
-from controlplane.wire.errors import from_rpc
+from controlplane.wire.status_codes import from_rpc
 from controlplane.wire.v1 import cluster_pb2, common_pb2, orders_pb2, packets_pb2
 from tests.component.api_stage import Api, an_api, an_order
-from tests.etcd import Etcd, running_etcd
+from tests.etcd import Etcd
 
 _TICK_SECONDS = 0.02
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
-        yield started
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.apiserver.writer import Writer
+from controlplane.apiserver.commands.group_writer import GroupWriter
 from controlplane.model.errors import OutcomeUnknown
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Item, Outcome
@@ -79,7 +79,7 @@ async def test_an_object_is_created_and_deleted_once(stage: Stage) -> None:
     watch.cancel()
 
 
-class Forgetful(Writer):
+class Forgetful(GroupWriter):
     """A writer whose next answer gets lost after the write has happened."""
 
     def __init__(self, store: Store) -> None:

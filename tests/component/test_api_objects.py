@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -24,20 +23,7 @@ from controlplane.wire.v1 import (
     targets_pb2,
 )
 from tests.component.api_stage import Api, an_api, an_order, mint, refusal
-from tests.etcd import Etcd, running_etcd
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
-        yield started
-
-
-@pytest.fixture
-async def api(shared: Etcd) -> AsyncIterator[Api]:
-    shared.etcdctl("del", "--prefix", "/controlplane/")
-    async with an_api(shared.endpoint) as started:
-        yield started
+from tests.etcd import Etcd
 
 
 def a_job(name: str, **fields: Any) -> jobs_pb2.Job:

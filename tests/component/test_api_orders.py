@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 from controlplane.model import errors
-from controlplane.model.order import Counts, OrderStatus
-from controlplane.store import codec, keys, transaction
+from controlplane.store import keys, transaction
 from controlplane.store.transaction import Item
 from controlplane.wire.v1 import cluster_pb2, common_pb2, orders_pb2, packets_pb2, targets_pb2
 from tests.component.api_stage import Api, an_api, an_order, mint, refusal
-from tests.etcd import Etcd, running_etcd
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
-        yield started
-
-
-@pytest.fixture
-async def api(shared: Etcd) -> AsyncIterator[Api]:
-    shared.etcdctl("del", "--prefix", "/controlplane/")
-    async with an_api(shared.endpoint) as started:
-        yield started
+from tests.etcd import Etcd
 
 
 def a_gang(order: orders_pb2.Order, *arguments: str) -> orders_pb2.Order:
     order.packet.object.gang = True
     order.packet.object.jobs[0].job.object.command.extend(arguments)
     return order
-
-
-async def finish(api: Api, identity: str, phase: str) -> None:
-    """Writes the status that a leader would."""
-    status = OrderStatus(order=identity, epoch=1, phase=phase, counts=Counts(succeeded=1))
-    key = keys.order_status(identity)
-    outcome = await api.store.commit(Item((), (transaction.put(key, codec.encode(status)),)))
-    await api.cache.reached(outcome.revision, 10)
 
 
 async def test_a_submitted_order_is_stored_with_its_defaults_and_shown_as_pending(api: Api) -> None:
@@ -163,7 +140,7 @@ async def test_a_batch_of_a_thousand_is_stored_whole_and_one_more_is_refused(api
     answer = await api.orders.SubmitBatch(batch)
     assert not any(result.HasField("failure") for result in answer.results)
     await api.cache.reached(max(result.revision for result in answer.results), 10)
-    assert api.cache.snapshot.count("config/orders") == 1000
+    assert api.cache.snapshot.count(keys.ORDERS) == 1000
     batch.orders.add()
     error = await refusal(api.orders.SubmitBatch(batch))
     assert isinstance(error, errors.LimitExceeded)
@@ -186,7 +163,7 @@ async def test_orders_are_listed_by_identity_page_by_page(api: Api) -> None:
 
 async def test_a_list_can_ask_for_one_phase(api: Api) -> None:
     one, two = [(await api.orders.Submit(an_order())).item.id for _ in range(2)]
-    await finish(api, one, "Succeeded")
+    await api.finish(one)
     page = await api.orders.List(common_pb2.ListRequest(phase="Succeeded"))
     assert [item.id for item in page.items] == [one]
     page = await api.orders.List(common_pb2.ListRequest(phase="Pending"))
@@ -252,7 +229,7 @@ async def test_a_final_order_takes_no_wish_and_may_be_deleted(api: Api) -> None:
     identity = (await api.orders.Submit(an_order())).item.id
     error = await refusal(api.orders.Delete(common_pb2.DeleteRequest(name=identity)))
     assert isinstance(error, errors.IllegalTransition)
-    await finish(api, identity, "Succeeded")
+    await api.finish(identity)
     for wish in (api.orders.Cancel, api.orders.Pause, api.orders.Resume):
         assert isinstance(await refusal(wish(orders_pb2.OrderRequest(id=identity))), errors.IllegalTransition)
     gone = await api.orders.Delete(common_pb2.DeleteRequest(name=identity))
@@ -262,7 +239,7 @@ async def test_a_final_order_takes_no_wish_and_may_be_deleted(api: Api) -> None:
 
 async def test_cancelling_a_cancelled_order_changes_nothing(api: Api) -> None:
     answer = await api.orders.Submit(an_order())
-    await finish(api, answer.item.id, "Cancelled")
+    await api.finish(answer.item.id, "Cancelled")
     assert (await api.orders.Cancel(orders_pb2.OrderRequest(id=answer.item.id))).revision == answer.revision
 
 
@@ -285,7 +262,7 @@ async def test_a_watch_shows_what_is_there_then_changes_of_order_and_status(api:
     event = await call.read()
     assert (event.type, event.object.id) == ("put", first)
     assert (await call.read()).type == "sync"
-    await finish(api, first, "Succeeded")
+    await api.finish(first)
     event = await call.read()
     assert (event.type, event.object.status.phase) == ("put", "Succeeded")
     await api.orders.Delete(common_pb2.DeleteRequest(name=first))

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-
 import grpc
 import pytest
 
 from controlplane.model import errors
-from controlplane.model.order import Counts, OrderStatus
 from controlplane.model.settings import Settings
-from controlplane.store import codec, keys, transaction
-from controlplane.store.transaction import Item
+from controlplane.store import keys
 from controlplane.wire.v1 import cluster_pb2, orders_pb2
-from tests.component.api_stage import Api, an_api, an_order, mint, refusal
-from tests.etcd import Etcd, running_etcd
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
-        yield started
+from tests.component.api_stage import Api, an_order, mint, refusal
 
 
 @pytest.fixture
-async def api(shared: Etcd) -> AsyncIterator[Api]:
-    shared.etcdctl("del", "--prefix", "/controlplane/")
-    async with an_api(shared.endpoint) as started:
-        await written(started, keys.SETTINGS, Settings(max_waiting_orders=3, max_waiting_tasks=100))
-        yield started
-
-
-async def written(api: Api, key: str, item: Settings | OrderStatus) -> None:
-    outcome = await api.store.commit(Item((), (transaction.put(key, codec.encode(item)),)))
-    await api.cache.reached(outcome.revision, 10)
-
-
-async def end(api: Api, identity: str) -> None:
-    status = OrderStatus(order=identity, epoch=1, phase="Succeeded", counts=Counts(succeeded=1))
-    await written(api, keys.order_status(identity), status)
+async def api(api: Api) -> Api:
+    await api.write({keys.SETTINGS: Settings(max_waiting_orders=3, max_waiting_tasks=100)})
+    return api
 
 
 async def test_no_order_is_taken_while_too_many_wait_and_one_is_as_soon_as_another_has_ended(api: Api) -> None:
@@ -50,7 +27,7 @@ async def test_no_order_is_taken_while_too_many_wait_and_one_is_as_soon_as_anoth
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert ("retry-after", "5") in list(refused.value.trailing_metadata())
     assert "max_waiting_orders is 3" in str(refused.value.details())
-    await end(api, first.item.id)
+    await api.finish(first.item.id)
     await api.orders.Submit(an_order(owner="dan"))
 
 

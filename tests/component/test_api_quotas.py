@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-
 import pytest
 
 from controlplane.model import errors
-from controlplane.model.order import Counts, OrderStatus
 from controlplane.model.settings import Quota, Settings
-from controlplane.store import codec, keys, transaction
-from controlplane.store.transaction import Item
+from controlplane.store import keys
 from controlplane.wire.v1 import cluster_pb2, common_pb2, orders_pb2
-from tests.component.api_stage import Api, an_api, an_order, mint, refusal
-from tests.etcd import Etcd, running_etcd
+from tests.component.api_stage import Api, an_order, mint, refusal
 
 LIMITS = Settings(quotas={"ada": Quota(orders=3), "eve": Quota(live_tasks=1), "*": Quota(orders=1)})
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
-        yield started
-
-
 @pytest.fixture
-async def api(shared: Etcd) -> AsyncIterator[Api]:
-    shared.etcdctl("del", "--prefix", "/controlplane/")
-    async with an_api(shared.endpoint) as started:
-        await written(started, keys.SETTINGS, LIMITS)
-        yield started
-
-
-async def written(api: Api, key: str, item: Settings | OrderStatus) -> None:
-    outcome = await api.store.commit(Item((), (transaction.put(key, codec.encode(item)),)))
-    await api.cache.reached(outcome.revision, 10)
-
-
-async def finish(api: Api, identity: str) -> None:
-    status = OrderStatus(order=identity, epoch=1, phase="Succeeded", counts=Counts(succeeded=1))
-    await written(api, keys.order_status(identity), status)
+async def api(api: Api) -> Api:
+    await api.write({keys.SETTINGS: LIMITS})
+    return api
 
 
 async def stored(api: Api) -> int:
@@ -54,7 +31,7 @@ async def test_an_owner_gets_as_many_orders_as_its_quota_says_and_more_once_one_
     error = await refusal(api.orders.Submit(an_order(owner="ada")))
     assert isinstance(error, errors.LimitExceeded)
     assert error.field == "owner"
-    await finish(api, first.item.id)
+    await api.finish(first.item.id)
     await api.orders.Submit(an_order(owner="ada"))
     assert isinstance(await refusal(api.orders.Submit(an_order(owner="ada"))), errors.LimitExceeded)
 
@@ -72,7 +49,7 @@ async def test_a_repeated_submit_is_answered_whatever_the_quota_says(api: Api) -
     await api.orders.Submit(an_order(identity=identity, owner="bob"))
     again = await api.orders.Submit(an_order(identity=identity, owner="bob"))
     assert again.repeated
-    await finish(api, identity)
+    await api.finish(identity)
     await api.orders.Submit(an_order(owner="bob"))
     again = await api.orders.Submit(an_order(identity=identity, owner="bob"))
     assert again.repeated
@@ -87,7 +64,7 @@ async def test_repeats_take_no_places(api: Api) -> None:
     identity = mint.make()
     for _ in range(5):
         await api.orders.Submit(an_order(identity=identity, owner="ada"))
-    await finish(api, identity)
+    await api.finish(identity)
     for _ in range(5):
         await api.orders.Submit(an_order(identity=identity, owner="ada"))
     for _ in range(3):
@@ -137,5 +114,5 @@ async def test_recurring_orders_are_counted_by_themselves_until_they_are_over(ap
     assert isinstance(error, errors.LimitExceeded)
     assert (error.field, "recurring" in str(error)) == ("owner", True)
     await api.orders.Submit(an_order(owner="bob"))
-    await finish(api, first.item.id)
+    await api.finish(first.item.id)
     await api.orders.Submit(recurring())

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from controlplane.cli import shapes, tables
+from controlplane.cli import tables
 from controlplane.model import errors
 from controlplane.model.order import Counts, OrderStatus
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, put
+from controlplane.wire import json_shapes
 from controlplane.wire.v1 import common_pb2, orders_pb2
-from tests.component.api_stage import Api, an_api, an_order, refusal
-from tests.etcd import Etcd
-
-
-@pytest.fixture
-async def api(etcd: Etcd) -> AsyncIterator[Api]:
-    async with an_api(etcd.endpoint) as started:
-        yield started
+from tests.component.api_stage import Api, an_order, refusal
 
 
 def a_template(**said: Any) -> orders_pb2.Order:
@@ -30,7 +23,7 @@ def a_template(**said: Any) -> orders_pb2.Order:
 
 
 def row(order: orders_pb2.Order) -> dict[str, str]:
-    plain = shapes.plain("Order", order)
+    plain = json_shapes.plain("Order", order)
     return {column.title: column.value(plain) for column in tables.ORDERS}
 
 
@@ -74,7 +67,7 @@ async def test_a_bad_schedule_is_refused_with_the_fields_name_and_nothing_is_sto
     refused = await refusal(api.orders.Submit(a_template(**said)))
     assert isinstance(refused, errors.Invalid)
     assert refused.field == field
-    assert api.cache.snapshot.count("config/orders") == 0
+    assert api.cache.snapshot.count(keys.ORDERS) == 0
 
 
 @pytest.mark.parametrize("name", ["template", "scheduled"])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from controlplane.model.errors import Invalid
@@ -13,19 +11,12 @@ from controlplane.model.scalepolicy import REMOVE, Made, Scaling, ScalingStep
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, put
 from controlplane.wire.v1 import common_pb2, scalepolicies_pb2
-from tests.component.api_stage import Api, an_api, refusal
-from tests.etcd import Etcd
+from tests.component.api_stage import Api, refusal
 
 UP = Made(
     id="A", target="farm-9", policy="farm", provider="local", epoch=1, request="A", phase="Up", capacity={"cpu": 2}
 )
 STEP = ScalingStep(at="2026-01-01T00:00:00.000Z", action="grow", target="farm-9", targets=1, why="3 tasks wait")
-
-
-@pytest.fixture
-async def api(etcd: Etcd) -> AsyncIterator[Api]:
-    async with an_api(etcd.endpoint) as started:
-        yield started
 
 
 def a_policy(name: str = "farm", **more: Any) -> scalepolicies_pb2.ScalePolicy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,22 +15,15 @@ from controlplane.sealing import Key, Keyring
 from controlplane.store import codec
 from controlplane.wire.v1 import cluster_pb2, common_pb2, secrets_pb2, targets_pb2
 from tests.component.api_stage import Api, an_api, refusal
-from tests.etcd import Etcd, running_etcd
+from tests.etcd import Etcd
 from tests.kubeconfigs import TOKEN, a_kubeconfig, base64_of, written
 
 OLD, NEW = Key(b"1" * 32), Key(b"2" * 32)
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
-        yield started
-
-
 @pytest.fixture
-async def api(shared: Etcd) -> AsyncIterator[Api]:
-    shared.etcdctl("del", "--prefix", "/controlplane/")
-    async with an_api(shared.endpoint, keyring=a_keyring(OLD)) as started:
+async def api(emptied: Etcd) -> AsyncIterator[Api]:
+    async with an_api(emptied.endpoint, keyring=a_keyring(OLD)) as started:
         yield started
 
 

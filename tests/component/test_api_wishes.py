@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
-import pytest
 
-from controlplane.apiserver import wishing
+from controlplane.apiserver.commands import order_wishes
 from controlplane.model import errors
 from controlplane.model.order import Counts, Order, OrderStatus, TaskSelection
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, delete, put
 from controlplane.wire.v1 import orders_pb2, resources_pb2, targets_pb2
 from tests.builders import FulfilmentBuilder, a_fulfilment, a_session
-from tests.component.api_stage import Api, an_api, an_order, refusal
-from tests.etcd import Etcd, running_etcd
+from tests.component.api_stage import Api, an_order, refusal
 
 JOB = "job-1"
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
-        yield started
-
-
-@pytest.fixture
-async def api(shared: Etcd) -> AsyncIterator[Api]:
-    shared.etcdctl("del", "--prefix", "/controlplane/")
-    async with an_api(shared.endpoint) as started:
-        yield started
 
 
 async def submitted(api: Api, count: int = 3, **said: Any) -> str:
@@ -188,12 +172,12 @@ async def test_wishes_that_make_no_sense_are_refused_with_the_field(api: Api) ->
 
 
 async def test_an_order_holds_so_many_wishes_about_single_tasks_and_no_more(api: Api) -> None:
-    order = await submitted(api, wishing.MAX_WISHES + 1)
+    order = await submitted(api, order_wishes.MAX_WISHES + 1)
     full = await stored(api, order)
-    selection = tuple(TaskSelection(job=JOB, index=index) for index in range(wishing.MAX_WISHES))
+    selection = tuple(TaskSelection(job=JOB, index=index) for index in range(order_wishes.MAX_WISHES))
     full = msgspec.structs.replace(full, cancel_tasks=selection)
     await write(api, {keys.order(order): full})
-    error = await refusal(api.orders.CancelTasks(tasks(order, wishing.MAX_WISHES)))
+    error = await refusal(api.orders.CancelTasks(tasks(order, order_wishes.MAX_WISHES)))
     assert (type(error), getattr(error, "field", "")) == (errors.LimitExceeded, "index")
     assert len((await api.orders.CancelTasks(tasks(order))).item.cancel_tasks) == 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,12 +17,6 @@ from controlplane.store.transaction import Item, delete, put
 from tests.component.leader_stage import PATIENCE_SECONDS, Replica, following
 from tests.etcd import Etcd
 from tests.robustness.link import linked
-
-
-@pytest.fixture
-async def replica(etcd: Etcd) -> AsyncIterator[Replica]:
-    async with following(etcd.endpoint, Replica) as started:
-        yield started
 
 
 def shown(snapshot: Snapshot) -> list[tuple[str, int, bytes]]:

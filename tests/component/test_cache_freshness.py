@@ -24,12 +24,6 @@ from tests.robustness.peers import Peers, linked_peers
 
 
 @pytest.fixture
-async def replica(etcd: Etcd) -> AsyncIterator[Replica]:
-    async with following(etcd.endpoint, Replica) as started:
-        yield started
-
-
-@pytest.fixture
 async def peers(tmp_path: Path) -> AsyncIterator[Peers]:
     async with linked_peers(tmp_path / "members") as started:
         yield started
@@ -62,7 +56,7 @@ async def test_no_change_is_passed_over_among_the_keys_of_others(replica: Replic
         await replica.store.commit_group([put_own(number)])
         head = await put_foreign(replica.store)
         await replica.cache.reached(head, PATIENCE_SECONDS)
-        entry = replica.cache.snapshot.get("config/jobs", "a")
+        entry = replica.cache.snapshot.get(keys.JOBS, "a")
         assert entry is not None
         assert entry.stored.value == b"%d" % number
     await assert_equals_a_list(replica)

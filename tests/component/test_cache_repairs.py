@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from aetcd import rpc
 
-from controlplane.cache.reflector import Cache
-from controlplane.cache.snapshot import entry_of, place_of, with_entry, without
+from controlplane.cache.reflector import Cache, enter
 from controlplane.store import keys
 from controlplane.store.transaction import Value
+from controlplane.store.watch import Change
 from tests.builders import a_fulfilment, a_target, an_order
-from tests.component.leader_stage import PATIENCE_SECONDS, Replica, following
+from tests.component.leader_stage import PATIENCE_SECONDS, Replica
 from tests.component.test_cache_follows import assert_equals_a_list
-from tests.etcd import Etcd
 
 A, B, C = (keys.config("jobs", name) for name in "abc")
 
 
-@pytest.fixture
-async def replica(etcd: Etcd) -> AsyncIterator[Replica]:
-    async with following(etcd.endpoint, Replica) as started:
-        yield started
-
-
 def tamper(cache: Cache, key: str, value: Value | None) -> None:
     """As if the watch had told something wrong, or not told it."""
-    tree, parts = place_of(key)
-    before = cache._trees[tree]
-    cache._trees[tree] = without(before, parts) if value is None else with_entry(before, parts, entry_of(value))
+    enter(cache._trees, Change(key, cache.revision, value))
     cache._snapshot = None
 
 

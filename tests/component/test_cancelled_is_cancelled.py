@@ -10,11 +10,9 @@ from msgspec.structs import replace
 
 from controlplane.aio.clock import SystemClock
 from controlplane.model import times
-from controlplane.model.fulfilment import Claim
 from controlplane.model.job import FailurePolicy
-from controlplane.model.order import Order, OrderStatus, TaskSelection
+from controlplane.model.order import TaskSelection
 from controlplane.model.settings import Settings
-from controlplane.model.target import TargetStatus
 from controlplane.store import keys
 from controlplane.store.transaction import Item
 from tests.builders import OrderBuilder, a_fulfilment, a_session, a_target, an_order
@@ -46,7 +44,7 @@ class Gate:
 
 
 async def change(stage: Stage, order: str, **wishes: object) -> None:
-    stored = stage.read(Order, "config/orders", order)
+    stored = stage.read(keys.ORDERS, order)
     assert stored is not None
     await stage.write({keys.order(order): replace(stored, **wishes)})
 
@@ -61,7 +59,7 @@ async def held(stage: Stage, gate: Gate, builder: OrderBuilder) -> str:
 
 def left_over(stage: Stage) -> list[str]:
     snapshot = stage.cache.snapshot
-    return [entry.stored.key for tree in ("desired", "claims") for entry in snapshot.all(tree)]
+    return [entry.stored.key for tree in (keys.DESIRED, keys.CLAIMS) for entry in snapshot.all(tree)]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,7 @@ async def test_a_large_order_is_not_slowed_by_the_folding_of_its_status(etcd: Et
         async def fold() -> None:
             nonlocal folds
             while True:
-                status = stage.read(OrderStatus, "status/orders", order)
+                status = stage.read(keys.ORDER_STATUS, order)
                 if status is not None:
                     folds += 1
                     await stage.write({keys.order_status(order): replace(status, percent=folds % 100)})
@@ -180,7 +178,7 @@ async def test_what_is_placed_for_an_order_that_is_over_is_stopped_and_released(
         order = await stage.submit(an_order().jobs(cpu=1))
         (placed,) = await stage.is_placed(order)
         await stage.is_in(order, "Running")
-        before = stage.read(OrderStatus, "status/orders", order)
+        before = stage.read(keys.ORDER_STATUS, order)
         assert before is not None
         over = None if gone else replace(before, phase="Cancelled", finished=before.started)
         await stage.write({keys.order(order): None} if gone else {keys.order_status(order): over})
@@ -201,9 +199,7 @@ async def test_the_next_leader_ends_what_an_earlier_one_left_placed(etcd: Etcd) 
     async with leading(etcd) as stage:
         await stage.until(lambda: left_over(stage) == [])
         await stage.write({keys.config("targets", "t1"): replace(a_target("t1", cpu=4), drain=True)})
-        await stage.until(
-            lambda: (s := stage.read(TargetStatus, "status/targets", "t1")) is not None and s.phase == "Drained"
-        )
+        await stage.until(lambda: (s := stage.read(keys.TARGET_STATUS, "t1")) is not None and s.phase == "Drained")
 
 
 async def test_a_claim_goes_when_its_holder_is_not_placed_any_more(etcd: Etcd) -> None:
@@ -214,7 +210,7 @@ async def test_a_claim_goes_when_its_holder_is_not_placed_any_more(etcd: Etcd) -
         (placed,) = await stage.is_placed(order)
         await stage.write({keys.desired("t1", placed.id): None})
         await stage.until(lambda: [one.tasks[0].attempt for one in stage.placed(order)] == [2])
-        claim = stage.read(Claim, "claims", "x")
+        claim = stage.read(keys.CLAIMS, "x")
         assert claim is not None
         assert claim.fulfilment == stage.placed(order)[0].id
 
@@ -228,6 +224,6 @@ async def test_a_claim_stays_while_the_joblet_still_stops_what_is_not_placed_any
         dying = replace(a_session("t1", cpu=4), leftovers=1)
         await stage.write({keys.live("t1"): dying, keys.desired("t1", placed.id): None})
         await asyncio.sleep(float(SOON.target_grace) + MOMENT_SECONDS)
-        assert stage.read(Claim, "claims", "x") is not None
+        assert stage.read(keys.CLAIMS, "x") is not None
         await stage.write({keys.live("t1"): replace(dying, leftovers=0)})
         await stage.until(lambda: [one.tasks[0].attempt for one in stage.placed(order)] == [2])

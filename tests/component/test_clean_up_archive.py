@@ -4,44 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from controlplane.controller_manager.archive import Archive
 from controlplane.controller_manager.clean_up import CleanUp
-from controlplane.model.cluster import ArchiveStatus
 from controlplane.model.errors import Deposed
 from controlplane.model.order import Counts, OrderStatus
 from controlplane.model.settings import Settings
 from controlplane.store import keys
 from controlplane.store.fenced import FencedWriter
-from controlplane.store.transaction import Item, Outcome
 from tests.builders import NOW, a_fulfilment, an_order
 from tests.clock import ManualClock
-from tests.component.leader_stage import Replica, Term, following, lead
+from tests.component.leader_stage import Mortal, Replica, following, lead
 from tests.etcd import Etcd
 
 ORDERS = [an_order() for _ in range(2)]
 ENDS = 60
-
-
-class Mortal:
-    """A term whose leader dies when it has made so many writes."""
-
-    def __init__(self, term: Term, writes: int) -> None:
-        self._term = term
-        self._left = writes
-
-    @property
-    def epoch(self) -> int:
-        return self._term.epoch
-
-    async def commit(self, items: Sequence[Item]) -> Sequence[Outcome]:
-        if self._left < len(items):
-            raise Deposed("died")
-        self._left -= len(items)
-        return await self._term.commit(items)
 
 
 async def finished_orders(replica: Replica) -> None:
@@ -58,12 +37,12 @@ async def finished_orders(replica: Replica) -> None:
 
 def left(replica: Replica) -> int:
     snapshot = replica.cache.snapshot
-    return sum(snapshot.count(tree) for tree in ("config/orders", "status/orders", "status/ended"))
+    return sum(snapshot.count(tree) for tree in (keys.ORDERS, keys.ORDER_STATUS, keys.ENDED))
 
 
 async def clean(replica: Replica, writer: FencedWriter, folder: Path) -> CleanUp:
     archive = Archive(folder, "r", ManualClock(), full_bytes=1 << 20)
-    cleaning = CleanUp(replica.ledgers, writer, ManualClock(), archive)
+    cleaning = CleanUp(replica.ledgers, replica.settling(writer), ManualClock(), archive)
     for _ in range(5):
         for key in cleaning.every_key():
             await cleaning.reconcile(key)
@@ -93,7 +72,7 @@ async def test_every_order_is_on_disk_whole_however_often_its_leader_dies(etcd: 
                 await clean(first, FencedWriter(Mortal(term, writes)), folder)
             except Deposed:
                 died = True
-            gone = {order.identity for order in ORDERS} - set(first.cache.snapshot.names("config/orders"))
+            gone = {order.identity for order in ORDERS} - set(first.cache.snapshot.names(keys.ORDERS))
             assert gone <= set(kept(folder)), "what is deleted was on disk before"
             await term.end()
         async with following(etcd.endpoint, Replica) as second:
@@ -119,14 +98,14 @@ async def test_an_archive_that_cannot_be_written_stops_the_deletion_and_says_so(
         _, writer = await lead(replica)
         cleaning = await clean(replica, writer, folder)
         assert left(replica) == before
-        told = replica.read(ArchiveStatus, "status", "archive")
+        told = replica.cache.snapshot.archive_status()
         assert told is not None
         assert "No such file" in told.why
         folder.mkdir()
         for key in [*cleaning.every_key()] * 3:
             await cleaning.reconcile(key)
         assert left(replica) == 0
-        assert replica.read(ArchiveStatus, "status", "archive") is None
+        assert replica.cache.snapshot.archive_status() is None
         assert len(kept(folder)) == 2
 
 
@@ -137,7 +116,7 @@ async def test_a_leader_without_an_archive_takes_the_complaint_of_the_last_one_b
         await clean(replica, writer, tmp_path / "missing")
         await term.end()
         _, writer = await lead(replica)
-        cleaning = CleanUp(replica.ledgers, writer, ManualClock())
+        cleaning = CleanUp(replica.ledgers, replica.settling(writer), ManualClock())
         for key in [*cleaning.every_key()] * 3:
             await cleaning.reconcile(key)
-        assert (left(replica), replica.read(ArchiveStatus, "status", "archive")) == (0, None)
+        assert (left(replica), replica.cache.snapshot.archive_status()) == (0, None)

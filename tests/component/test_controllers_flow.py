@@ -12,10 +12,8 @@ import pytest
 from controlplane.aio.clock import SystemClock
 from controlplane.model import times
 from controlplane.model.errors import Deposed
-from controlplane.model.fulfilment import Claim
-from controlplane.model.order import Counts, OrderStatus
+from controlplane.model.order import Counts
 from controlplane.model.settings import Settings
-from controlplane.model.target import TargetStatus
 from controlplane.store import keys
 from tests.builders import a_session, an_order
 from tests.component.leader_stage import PATIENCE_SECONDS
@@ -46,7 +44,7 @@ async def test_an_order_is_placed_runs_and_succeeds(stage: Stage) -> None:
         await stage.report(one, "Succeeded")
     await stage.is_in(order, "Succeeded")
     assert stage.placed(order) == []
-    assert list(stage.cache.snapshot.all("inventory", "t1")) == [stage.cache.snapshot.get("inventory", "t1", "live")]
+    assert [entry.parts[1] for entry in stage.cache.snapshot.all(keys.INVENTORY, "t1")] == [keys.LIVE]
     assert [task.decision for end in stage.ended(order) for task in end.tasks] == ["done"] * 3
 
 
@@ -69,13 +67,13 @@ async def test_a_unique_resource_has_one_holder_at_a_time_and_its_claim_goes_wit
     for _ in range(3):
         await stage.until(lambda: any(one.id not in seen for one in stage.placed(order)))
         (one,) = stage.placed(order)
-        claim = stage.read(Claim, "claims", "licence")
+        claim = stage.read(keys.CLAIMS, "licence")
         assert claim is not None
         assert (claim.fulfilment, one.holds) == (one.id, ("licence",))
         seen.append(one.id)
         await stage.report(one, "Succeeded")
     await stage.is_in(order, "Succeeded")
-    assert stage.read(Claim, "claims", "licence") is None
+    assert stage.read(keys.CLAIMS, "licence") is None
 
 
 async def test_a_cancelled_order_stops_what_runs_and_ends_when_the_joblet_says_so(stage: Stage) -> None:
@@ -122,7 +120,7 @@ async def test_an_order_ends_as_failed_when_all_that_is_left_waits_for_a_failed_
     (one,) = await stage.is_placed(order)
     await stage.report(one, "Failed", reason="ExitCode")
     await stage.is_in(order, "Failed")
-    status = stage.read(OrderStatus, "status/orders", order)
+    status = stage.read(keys.ORDER_STATUS, order)
     assert status is not None
     assert status.counts == Counts(failed=1, cancelled=4)
 
@@ -158,13 +156,11 @@ async def test_the_work_of_a_target_whose_joblet_is_gone_goes_to_another(stage: 
     await stage.until(lambda: {one.target for one in stage.placed(order)} == {"t2"} and len(stage.placed(order)) == 2)
     assert {task.reason for end in stage.ended(order) for task in end.tasks} == {"TargetLost"}
     assert all(one.tasks[0].attempt == 2 for one in stage.placed(order))
-    status = stage.read(TargetStatus, "status/targets", "t1")
+    status = stage.read(keys.TARGET_STATUS, "t1")
     assert status is not None
     assert status.phase == "Failed"
     await stage.write({keys.live("t1"): a_session("t1", cpu=2)})
-    await stage.until(
-        lambda: (s := stage.read(TargetStatus, "status/targets", "t1")) is not None and s.phase == "Ready"
-    )
+    await stage.until(lambda: (s := stage.read(keys.TARGET_STATUS, "t1")) is not None and s.phase == "Ready")
 
 
 async def test_a_big_job_is_placed_like_any_other(stage: Stage) -> None:
@@ -179,7 +175,7 @@ async def test_a_finished_order_is_cleaned_up_with_all_of_its_keys(stage: Stage)
     order = await stage.submit(an_order().of(120).jobs(cpu=1))
     for one in await stage.is_placed(order, 120):
         await stage.report(one, "Succeeded")
-    await stage.until(lambda: stage.cache.snapshot.get("config/orders", order) is None)
+    await stage.until(lambda: stage.cache.snapshot.get(keys.ORDERS, order) is None)
     assert stage.ended(order) == []
     assert stage.phase(order) == "Pending"
 

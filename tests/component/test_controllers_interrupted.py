@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -14,11 +14,10 @@ import pytest
 from controlplane.aio.clock import SystemClock
 from controlplane.aio.failpoint import Failpoints
 from controlplane.controller_manager.clean_up import CleanUp
-from controlplane.controller_manager.orders import Orders
+from controlplane.controller_manager.order_controller import OrderController
 from controlplane.controller_manager.runner import Controller
-from controlplane.controller_manager.targets import Targets
+from controlplane.controller_manager.target_controller import TargetController
 from controlplane.model.errors import Conflict, Deposed
-from controlplane.model.fulfilment import Claim
 from controlplane.model.job import FailureMatch, FailurePolicy
 from controlplane.model.order import Counts, Move, Order, OrderStatus, Release, TaskSelection
 from controlplane.model.settings import Settings
@@ -26,7 +25,6 @@ from controlplane.model.target import Target, TargetStatus
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.store import keys
 from controlplane.store.fenced import FencedWriter
-from controlplane.store.transaction import Item, Outcome
 from tests.builders import (
     NOW,
     FulfilmentBuilder,
@@ -38,7 +36,7 @@ from tests.builders import (
     an_order,
 )
 from tests.clock import ManualClock
-from tests.component.leader_stage import Replica, Term, following, lead, running
+from tests.component.leader_stage import Mortal, Replica, following, lead, running
 from tests.etcd import Etcd
 
 Setup = Callable[[Replica], Awaitable[None]]
@@ -47,31 +45,11 @@ _VARIES = ("epoch", "ended", "finished", "started", "since", "drain_since", "cre
            "not_before")  # fmt: skip
 
 
-class Mortal:
-    """A term whose leader dies when it has made so many writes."""
-
-    def __init__(self, term: Term, writes: int) -> None:
-        self._term = term
-        self._left = writes
-
-    @property
-    def epoch(self) -> int:
-        return self._term.epoch
-
-    async def commit(self, items: Sequence[Item]) -> Sequence[Outcome]:
-        allowed = items[: self._left]
-        self._left -= len(allowed)
-        outcomes = await self._term.commit(allowed) if allowed else ()
-        if len(allowed) < len(items):
-            raise Deposed("died")
-        return outcomes
-
-
 async def converge(replica: Replica, writer: FencedWriter) -> None:
     """Asks every controller about every key until a whole round changes nothing; time passes between rounds."""
     clock = ManualClock()
-    makers = (Orders, Targets, CleanUp)
-    controllers: list[Controller] = [make(replica.ledgers, writer, clock) for make in makers]
+    makers = (OrderController, TargetController, CleanUp)
+    controllers: list[Controller] = [make(replica.ledgers, replica.settling(writer), clock) for make in makers]
     for _ in range(50):
         before = replica.cache.revision
         for controller, key in [(one, key) for one in controllers for key in one.every_key()]:
@@ -85,18 +63,8 @@ async def converge(replica: Replica, writer: FencedWriter) -> None:
 
 def state(replica: Replica) -> dict[str, Any]:
     """All that leaders write, and which orders there are, without what varies."""
-    trees = ("desired", "claims", "status/ended", "status/orders", "status/targets", "config/orders")
-    return {
-        entry.stored.key: _plain(msgspec.json.decode(entry.stored.value))
-        for tree in trees
-        for entry in replica.cache.snapshot.all(tree)
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items() if name not in _VARIES}
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+    trees = (keys.DESIRED, keys.CLAIMS, keys.ENDED, keys.ORDER_STATUS, keys.TARGET_STATUS, keys.ORDERS)
+    return replica.contents(trees, without=_VARIES)
 
 
 def a_status(target: str) -> TargetStatus:
@@ -352,7 +320,7 @@ def check_placements(replica: Replica, order: str) -> None:
     attempts = Counter((task.job, task.index, task.attempt) for one in placed for task in one.tasks)
     assert set(attempts.values()) == {1}
     assert all(attempt == 1 for _, _, attempt in attempts)
-    claim = replica.read(Claim, "claims", "licence")
+    claim = replica.read(keys.CLAIMS, "licence")
     assert claim is not None
     assert [one.id for one in placed if one.holds] == [claim.fulfilment]
     assert max(Counter(one.target for one in placed).values()) <= 40

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from controlplane.election.standing import PULSE_ENDS
+from controlplane.election.queue_position import PULSE_ENDS
 from controlplane.model.leadership import Term
 from controlplane.store import codec, keys
 from tests.component.election_stage import LONG, PROOF, Line, Process, Replica

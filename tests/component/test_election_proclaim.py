@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.aio.clock import SystemClock
-from controlplane.election.leadership import Leadership
-from controlplane.election.settings import ElectionSettings
+from controlplane.election.election_settings import ElectionSettings
+from controlplane.election.held_leadership import Leadership
 from controlplane.model import errors
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store

@@ -13,10 +13,10 @@ import msgspec
 from controlplane.aio.clock import SystemClock
 from controlplane.election import message
 from controlplane.election.candidacy import end_term
+from controlplane.election.election_settings import ElectionSettings
 from controlplane.election.listener import Listener
 from controlplane.election.pulse import PulseServer
-from controlplane.election.settings import ElectionSettings
-from controlplane.election.verdict import State
+from controlplane.election.verdict import PulseState
 from controlplane.election.view import CandidateEntry
 from controlplane.model.leadership import Candidate, TermEnd
 from tests.component.election_stage import LONG, Replica, followed, proof
@@ -59,7 +59,7 @@ async def following(address: str) -> AsyncIterator[tuple[Listener, asyncio.Task[
         await asyncio.wait({task})
 
 
-async def reached(listener: Listener, state: State = State.UP) -> None:
+async def reached(listener: Listener, state: PulseState = PulseState.UP) -> None:
     while listener.state is not state:
         await asyncio.sleep(0.001)
 
@@ -139,7 +139,7 @@ async def test_a_leader_that_was_never_reached_is_left_alone() -> None:
             await asyncio.sleep(QUICK.tick_seconds)
             tries += 1
         assert not verdict.done()
-        assert listener.state is State.UNREACHED
+        assert listener.state is PulseState.UNREACHED
 
 
 async def test_an_address_that_makes_no_sense_is_left_alone() -> None:
@@ -147,7 +147,7 @@ async def test_an_address_that_makes_no_sense_is_left_alone() -> None:
         async with following(address) as (listener, verdict):
             await asyncio.sleep(5 * QUICK.tick_seconds)
             assert not verdict.done()
-            assert listener.state is State.UNREACHED
+            assert listener.state is PulseState.UNREACHED
 
 
 async def test_junk_closes_its_own_connection_and_no_other() -> None:
@@ -161,7 +161,7 @@ async def test_junk_closes_its_own_connection_and_no_other() -> None:
                 assert await reader.read() == b""
             writer.transport.abort()
         assert not verdict.done()
-        assert listener.state is State.UP
+        assert listener.state is PulseState.UP
 
 
 async def test_a_stranger_that_says_nothing_is_closed_and_crowds_do_not_lock_out() -> None:

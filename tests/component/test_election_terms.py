@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from controlplane.election.leadership import Leadership
-from controlplane.election.settings import ElectionSettings
+from controlplane.election.election_settings import ElectionSettings
+from controlplane.election.held_leadership import Leadership
 from controlplane.model import errors
 from controlplane.model.leadership import Term
 from controlplane.store import keys
@@ -137,7 +137,7 @@ async def test_work_that_ends_by_itself_ends_the_term(etcd: Etcd, failure: Excep
 async def test_a_cancelled_election_leaves_no_key_behind(etcd: Etcd) -> None:
     async with Replica(etcd.endpoint, "a").running() as replica:
         await replica.terms.get()
-    assert etcd.etcdctl("get", "--prefix", "--keys-only", keys.ELECTION).strip() == ""
+    assert etcd.etcdctl("get", "--prefix", "--keys-only", keys.CANDIDATES.prefix).strip() == ""
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])

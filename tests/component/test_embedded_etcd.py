@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import pytest
 
 from controlplane.aio.clock import SystemClock
-from controlplane.cli import etcd_binary
-from controlplane.cli.up.embedded_etcd import History, ask, is_healthy
-from controlplane.cli.up.layout import Layout
-from controlplane.cli.up.parts import plan
-from controlplane.cli.up.ports import Ports
 from controlplane.model.errors import Compacted, Unavailable
+from controlplane.standalone import etcd_binary
+from controlplane.standalone.embedded_etcd import HistoryLimit, ask, is_healthy
+from controlplane.standalone.layout import Layout
+from controlplane.standalone.ports import Ports
+from controlplane.standalone.process_plan import plan_processes
 from controlplane.store import keys
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
@@ -31,7 +31,7 @@ SECONDS = 60
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     layout = Layout(tmp_path_factory.mktemp("up"))
     with Ports() as ports:
-        parts = plan(layout, etcd_binary.find(), ports, replicas=1, targets=0)
+        parts = plan_processes(layout, etcd_binary.find(), ports, replicas=1, targets=0)
         with (layout.folder / "etcd.log").open("wb") as log:
             process = subprocess.Popen(parts.etcd.argv, stdout=log, stderr=log)
         try:
@@ -97,9 +97,9 @@ async def test_history_goes_when_half_of_the_quota_is_in_use(url: str) -> None:
     told: list[str] = []
     old = (await store.commit(Item(then=(put("/controlplane/a", b"1"),)))).revision
     await store.commit(Item(then=(put("/controlplane/a", b"2"),)))
-    await History(url, SystemClock(), told.append).look()
+    await HistoryLimit(url, SystemClock(), told.append).enforce()
     assert told == []
-    await History(url, SystemClock(), told.append, quota=1).look()
+    await HistoryLimit(url, SystemClock(), told.append, quota=1).enforce()
     assert len(told) == 1
     assert "more than half of its quota" in told[0]
     with pytest.raises(Compacted):
@@ -108,5 +108,5 @@ async def test_history_goes_when_half_of_the_quota_is_in_use(url: str) -> None:
 
 
 async def test_an_etcd_that_is_not_there_is_said_to_be_unavailable() -> None:
-    with pytest.raises(Unavailable, match="does not tell how it is"):
+    with pytest.raises(Unavailable, match="does not report its status"):
         await ask("http://127.0.0.1:1")

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from controlplane.model.fulfilment import Ended
-from controlplane.model.order import OrderStatus
 from controlplane.store import keys
 from tests.builders import FulfilmentBuilder, a_fulfilment, an_order
 from tests.component.leader_stage import Replica, following
@@ -36,7 +35,7 @@ async def test_ends_that_came_while_nobody_led_are_taken_up_however_large_they_a
             await reported(replica, a_fulfilment(order.identity).task(index), URLS)
     async with leading(etcd) as stage:
         await stage.is_in(order.identity, "Succeeded")
-        status = stage.read(OrderStatus, "status/orders", order.identity)
+        status = stage.read(keys.ORDER_STATUS, order.identity)
         assert status is not None
         assert status.counts.succeeded == tasks
         assert stage.placed(order.identity) == []

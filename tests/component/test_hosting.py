@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from controlplane.aio.clock import SystemClock, chance
 from controlplane.cache.reflector import Cache
-from controlplane.hosting.host import Host, Launch
+from controlplane.hosting.host import JobletHost, Launch
 from controlplane.model.event import Happening
 from controlplane.model.hosting import Hosting
 from controlplane.model.object import Object
@@ -32,7 +32,7 @@ from controlplane.store import codec, keys, transaction
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Item
-from tests.etcd import Etcd, running_etcd
+from tests.etcd import Etcd
 from tests.kubeconfigs import TOKEN, a_kubeconfig, written
 
 R = TypeVar("R")
@@ -41,8 +41,8 @@ SEED = "ab" * 32
 STAND_IN = """
 import json, os, sys
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-papers = json.loads(sys.stdin.readline())
-told = {"pid": os.getpid(), "argv": sys.argv, "environment": dict(os.environ), "papers": papers,
+identity = json.loads(sys.stdin.readline())
+told = {"pid": os.getpid(), "argv": sys.argv, "environment": dict(os.environ), "identity": identity,
         "kubeconfig": open(given["--kubeconfig"]).read(), "again": open(given["--kubeconfig"]).read(),
         "scratch": [os.stat(os.environ["TMPDIR"]).st_mode & 0o777, os.listdir(os.environ["TMPDIR"])]}
 open(os.path.join(os.environ["TMPDIR"], "key"), "w").write("left behind")
@@ -52,12 +52,6 @@ if os.path.exists(os.path.join(given["--notes"], "broken")):
     sys.exit(f"cannot go on with {told['kubeconfig']}")
 sys.stdin.read()
 """
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
-        yield started
 
 
 class Stage:
@@ -80,10 +74,10 @@ class Stage:
         sealed = KEYRING.seal(Secret(name=name, id="secret-1"), Content(data={"kubeconfig": text}, seed=SEED))
         await self.put(keys.config("secrets", name), sealed)
 
-    def host(self, life: str = "life-1", keyring: Keyring = KEYRING) -> Host:
+    def host(self, life: str = "life-1", keyring: Keyring = KEYRING) -> JobletHost:
         command = (sys.executable, "-c", STAND_IN, "--notes", str(self.notes))
         launch = Launch(command, {"PATH": os.environ["PATH"]}, self.notes / "folders")
-        return Host(self.cache, keyring, life, launch=launch, record=self.told.append, clock=SystemClock())
+        return JobletHost(self.cache, keyring, life, launch=launch, record=self.told.append, clock=SystemClock())
 
     def started(self, target: str = "t") -> list[dict[str, Any]]:
         """What each process of the target was given, in no order."""
@@ -134,10 +128,9 @@ def _exists(pid: int) -> bool:
 
 
 @pytest.fixture
-async def stage(shared: Etcd, tmp_path: Path) -> AsyncIterator[Stage]:
-    shared.etcdctl("del", "--prefix", "/controlplane/")
+async def stage(emptied: Etcd, tmp_path: Path) -> AsyncIterator[Stage]:
     clock = SystemClock()
-    store = Store(EtcdOptions((shared.endpoint,)), clock)
+    store = Store(EtcdOptions((emptied.endpoint,)), clock)
     cache = Cache(store, clock)
     following = asyncio.create_task(cache.run())
     await cache.reached(1, 10)
@@ -152,7 +145,7 @@ async def stage(shared: Etcd, tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 @asynccontextmanager
-async def running(host: Host) -> AsyncIterator[Host]:
+async def running(host: JobletHost) -> AsyncIterator[JobletHost]:
     task = asyncio.create_task(host.run())
     try:
         yield host
@@ -171,9 +164,9 @@ async def test_a_joblet_gets_what_it_needs_and_shows_none_of_it(stage: Stage) ->
         told = await stage.one()
     assert TOKEN in told["kubeconfig"]
     assert told["again"] == told["kubeconfig"]
-    assert (told["papers"]["cluster"], told["papers"]["known_attempt"]) == ("e", 7)
+    assert (told["identity"]["cluster"], told["identity"]["known_attempt"]) == ("e", 7)
     shown = json.dumps([told["argv"], told["environment"]])
-    assert not any(text in shown for text in (TOKEN, told["papers"]["secret"], SEED))
+    assert not any(text in shown for text in (TOKEN, told["identity"]["secret"], SEED))
     assert not any(TOKEN in file.read_text() for file in stage.notes.rglob("folders/*") if file.is_file())
     await gone(told["pid"])
     scratch = Path(told["environment"]["TMPDIR"])
@@ -193,7 +186,7 @@ async def test_who_is_not_named_hosts_nothing_and_the_next_host_is_the_same_jobl
         await stage.give("t", "life-2")
         second = await stage.one(after=first["pid"])
         await gone(first["pid"])
-        assert second["papers"]["secret"] == first["papers"]["secret"]
+        assert second["identity"]["secret"] == first["identity"]["secret"]
         assert len(stage.started()) == 2
 
 
@@ -208,7 +201,7 @@ async def test_a_changed_secret_starts_it_anew_as_the_same_and_a_relabelled_one_
         await stage.seal(written(a_kubeconfig(token="another-token")))
         second = await stage.one(after=first["pid"])
         assert "another-token" in second["kubeconfig"]
-        assert second["papers"]["secret"] == first["papers"]["secret"]
+        assert second["identity"]["secret"] == first["identity"]["secret"]
         assert len(stage.started()) == 2
         assert host.pids == {"t": second["pid"]}
 
@@ -279,12 +272,12 @@ async def test_a_joblet_dies_with_a_host_that_is_killed(tmp_path: Path) -> None:
     """The pipe is the only tie: nobody is left to stop the child."""
     code = f"""
 import asyncio, os, sys
-from controlplane.hosting import child
-from controlplane.model.hosting import Papers
+from controlplane.hosting import joblet_process
+from controlplane.model.hosting import HostedIdentity
 async def main():
     argv = (sys.executable, "-c", {STAND_IN!r}, "--notes", {str(tmp_path)!r}, "--target", "t")
     environment = {{**os.environ, "TMPDIR": {str(tmp_path)!r}}}
-    started = await child.start(argv, environment, "kubeconfig", Papers(secret="secret-1"), ())
+    started = await joblet_process.start(argv, environment, "kubeconfig", HostedIdentity(secret="secret-1"), ())
     while not list(__import__("pathlib").Path({str(tmp_path)!r}).glob("t.*")):
         await asyncio.sleep(0.02)
     print(started.pid, flush=True)

@@ -13,10 +13,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from controlplane.apiserver.server import ApiServer
+from controlplane.apiserver.edge.grpc_server import ApiServer
 from controlplane.model.errors import Invalid
 from controlplane.model.leadership import Term
-from tests.component.joblet_session_stage import PATIENCE_SECONDS, Api, Stage, staged
+from tests.component.joblet_sessions.stage import PATIENCE_SECONDS, Api, Stage, staged
 from tests.etcd import Etcd
 
 
@@ -106,16 +106,16 @@ async def test_reflection_shows_every_service(stage: Stage) -> None:
 async def test_an_address_that_is_not_loopback_is_refused_by_its_flag(stage: Stage, address: str) -> None:
     api = await stage.an_api(follows=False)
     with pytest.raises(Invalid, match=r"^--grpc: .* loopback"):
-        ApiServer(api.deps, grpc_address=address, http_address="127.0.0.1:0")
+        ApiServer(api.ports, grpc_address=address, http_address="127.0.0.1:0")
     with pytest.raises(Invalid, match=r"^--http: .* loopback"):
-        ApiServer(api.deps, grpc_address="127.0.0.1:0", http_address=address)
+        ApiServer(api.ports, grpc_address="127.0.0.1:0", http_address=address)
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1", "127.0.0.1:", ":7000", "127.0.0.1:70000", "host.example:1"])
 async def test_what_is_no_address_is_refused_by_its_flag(stage: Stage, address: str) -> None:
     api = await stage.an_api(follows=False)
     with pytest.raises(Invalid, match=r"^--grpc: "):
-        ApiServer(api.deps, grpc_address=address, http_address="127.0.0.1:0")
+        ApiServer(api.ports, grpc_address=address, http_address="127.0.0.1:0")
 
 
 @pytest.mark.parametrize("flag", ["--grpc", "--http"])
@@ -124,7 +124,7 @@ async def test_a_port_that_is_taken_is_an_error_and_never_shared(stage: Stage, f
     with socket.create_server(("127.0.0.1", 0)) as holder:
         taken = f"127.0.0.1:{holder.getsockname()[1]}"
         grpc_address, http_address = (taken, "127.0.0.1:0") if flag == "--grpc" else ("127.0.0.1:0", taken)
-        server = ApiServer(api.deps, grpc_address=grpc_address, http_address=http_address)
+        server = ApiServer(api.ports, grpc_address=grpc_address, http_address=http_address)
         with pytest.raises(Invalid, match=f"^{flag}: {taken} cannot be bound"):
             await server.start()
         await server.stop()
@@ -132,7 +132,7 @@ async def test_a_port_that_is_taken_is_an_error_and_never_shared(stage: Stage, f
 
 async def test_two_replicas_never_share_a_port(stage: Stage) -> None:
     api = await stage.an_api(follows=False)
-    server = ApiServer(api.deps, grpc_address=api.server.grpc_address, http_address="127.0.0.1:0")
+    server = ApiServer(api.ports, grpc_address=api.server.grpc_address, http_address="127.0.0.1:0")
     with pytest.raises(Invalid, match=r"^--grpc: "):
         await server.start()
     await server.stop()

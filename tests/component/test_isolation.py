@@ -15,15 +15,14 @@ from controlplane.aio.clock import SystemClock
 from controlplane.aio.failpoint import Failpoints
 from controlplane.model.errors import LimitExceeded
 from controlplane.model.fulfilment import Fulfilment, TaskRef, TaskSpec
-from controlplane.model.leadership import Cycle
-from controlplane.model.order import Counts, Order, OrderStatus
+from controlplane.model.order import Counts, OrderStatus
 from controlplane.model.resource import Resource
 from controlplane.model.scalepolicy import ScalePolicy, TargetTemplate
 from controlplane.model.schedule import Schedule
 from controlplane.model.settings import Quota, Settings
 from controlplane.model.target import Target, TargetStatus, Window
 from controlplane.quarantine import Quarantine
-from controlplane.replay.replaying import replay
+from controlplane.replay.past_cycles import replay
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.store import keys
 from controlplane.wire.v1 import cluster_pb2, common_pb2, orders_pb2, resources_pb2
@@ -134,7 +133,7 @@ async def test_a_url_that_cannot_be_resolved_ends_no_term(etcd: Etcd, tmp_path: 
     (tmp_path / "secret").write_text("secret")
     async with a_plane(etcd, webhook_secret=f"file:{tmp_path / 'secret'}") as plane:
         await plane.write(a_policy("webhook", url="http://scaler..example.com/"))
-        await plane.until(lambda: plane.cache.snapshot.count("status/made") > 0)
+        await plane.until(lambda: plane.cache.snapshot.count(keys.MADE) > 0)
         await plane.others_run()
         await asyncio.sleep(1.5)
         assert plane.terms() == 1
@@ -144,7 +143,7 @@ async def test_a_folder_that_cannot_be_made_ends_no_term(etcd: Etcd, tmp_path: P
     (tmp_path / "file").write_text("a file where the folder should be")
     async with a_plane(etcd, local_targets=str(tmp_path / "file")) as plane:
         await plane.write(a_policy("local"))
-        await plane.until(lambda: plane.cache.snapshot.count("status/made") > 0)
+        await plane.until(lambda: plane.cache.snapshot.count(keys.MADE) > 0)
         await plane.others_run()
         await asyncio.sleep(1.5)
         assert plane.terms() == 1
@@ -163,13 +162,7 @@ async def test_resources_that_do_not_fit_a_waiting_gang_are_refused(plane: Witne
 
 
 async def test_a_gang_that_is_too_large_for_a_transaction_is_isolated_and_says_so(plane: Witness) -> None:
-    """As if the update had been accepted: by an older replica, or with targets that changed since."""
-    identity = await a_waiting_gang(plane)
-    order = plane.read(Order, "config/orders", identity)
-    assert order is not None
-    big = Resource(name="big", key="BIG", value="x" * 32_000)
-    await plane.write({keys.order(identity): msgspec.structs.replace(order, resources=(big,), not_before=None)})
-    await plane.until(lambda: ("Order", identity) in plane.isolated())
+    identity = await an_isolated_gang(plane)
     assert "1048576 bytes" in plane.isolated()["Order", identity]
     await plane.others_run()
     assert plane.terms() == 1
@@ -187,12 +180,7 @@ async def test_a_gang_that_is_too_large_for_a_transaction_is_isolated_and_says_s
 
 
 async def test_an_isolated_order_can_be_cancelled(plane: Witness) -> None:
-    identity = await a_waiting_gang(plane)
-    order = plane.read(Order, "config/orders", identity)
-    assert order is not None
-    big = Resource(name="big", key="BIG", value="x" * 32_000)
-    await plane.write({keys.order(identity): msgspec.structs.replace(order, resources=(big,), not_before=None)})
-    await plane.until(lambda: ("Order", identity) in plane.isolated())
+    identity = await an_isolated_gang(plane)
     await plane.orders.Cancel(orders_pb2.OrderRequest(id=identity))
     await plane.until(lambda: plane.phase(identity) == "Cancelled")
     await plane.until(lambda: not plane.isolated())
@@ -200,15 +188,23 @@ async def test_an_isolated_order_can_be_cancelled(plane: Witness) -> None:
 
 
 async def test_an_isolated_order_that_is_mended_runs(plane: Witness) -> None:
+    identity = await an_isolated_gang(plane)
+    order = plane.read(keys.ORDERS, identity)
+    assert order is not None
+    await plane.write({keys.order(identity): msgspec.structs.replace(order, resources=())})
+    await plane.until(lambda: len(plane.placed(identity)) == 100)
+    await plane.until(lambda: not plane.isolated())
+
+
+async def an_isolated_gang(plane: Witness) -> str:
+    """As if an update with a large resource had been accepted: by an older replica, or before targets changed."""
     identity = await a_waiting_gang(plane)
-    order = plane.read(Order, "config/orders", identity)
+    order = plane.read(keys.ORDERS, identity)
     assert order is not None
     big = Resource(name="big", key="BIG", value="x" * 32_000)
     await plane.write({keys.order(identity): msgspec.structs.replace(order, resources=(big,), not_before=None)})
     await plane.until(lambda: ("Order", identity) in plane.isolated())
-    await plane.write({keys.order(identity): msgspec.structs.replace(order, resources=(), not_before=None)})
-    await plane.until(lambda: len(plane.placed(identity)) == 100)
-    await plane.until(lambda: not plane.isolated())
+    return identity
 
 
 async def a_waiting_gang(plane: Witness) -> str:
@@ -225,13 +221,13 @@ async def a_waiting_gang(plane: Witness) -> str:
 
 async def test_cycles_that_left_an_order_out_can_be_replayed(plane: Witness) -> None:
     identity = await a_waiting_gang(plane)
-    order = plane.read(Order, "config/orders", identity)
+    order = plane.read(keys.ORDERS, identity)
     assert order is not None
     big = Resource(name="big", key="BIG", value="x" * 32_000)
     await plane.write({keys.order(identity): msgspec.structs.replace(order, resources=(big,), not_before=None)})
     await plane.until(lambda: ("Order", identity) in plane.isolated())
     await plane.others_run()
-    cycles = [entry.read(Cycle) for entry in plane.cache.snapshot.all("cycles")]
+    cycles = [entry.read() for entry in plane.cache.snapshot.all(keys.CYCLES)]
     assert any(cycle.isolated == (identity,) and cycle.isolated_total == 1 for cycle in cycles)
     for cycle in cycles:
         assert (await replay(plane.store, cycle)).replayed.same

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.component.joblet_replica import World, a_fulfilment
-from tests.component.joblet_stage import Stage, alive, until_file, until_gone
+from tests.component.joblet_stage import Stage, alive, staged, until_file, until_gone
 
 # It does not care about being asked, and neither do those it began.
 STUBBORN = (
@@ -26,12 +26,8 @@ PATIENT_SECONDS = 5.0
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    stage = Stage(tmp_path, World(lease_seconds=1.5, heartbeat_seconds=0.2))
-    await stage.a_replica()
-    try:
+    async with staged(tmp_path, World(lease_seconds=1.5, heartbeat_seconds=0.2)) as stage:
         yield stage
-    finally:
-        await stage.close()
 
 
 async def a_running_holder(stage: Stage) -> tuple[str, int]:

@@ -13,17 +13,13 @@ import pytest
 
 from controlplane.model.fulfilment import TaskStop
 from tests.component.joblet_replica import a_fulfilment
-from tests.component.joblet_stage import Stage, alive, until_file, until_gone
+from tests.component.joblet_stage import Stage, alive, staged, until_file, until_gone
 
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    stage = Stage(tmp_path)
-    await stage.a_replica()
-    try:
+    async with staged(tmp_path) as stage:
         yield stage
-    finally:
-        await stage.close()
 
 
 async def test_a_command_runs_and_every_step_is_reported(stage: Stage) -> None:

@@ -10,20 +10,17 @@ import pytest
 
 from controlplane.model.fulfilment import Fulfilment, TaskRef
 from tests.component.joblet_replica import World, a_fulfilment
-from tests.component.joblet_stage import Joblet, Stage, alive, until_file
+from tests.component.joblet_stage import Joblet, Stage, alive, staged, until_file
 
 PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    stage = Stage(tmp_path, World())
-    stage.world.cluster = "old"
-    await stage.a_replica()
-    try:
+    world = World()
+    world.cluster = "old"
+    async with staged(tmp_path, world) as stage:
         yield stage
-    finally:
-        await stage.close()
 
 
 def attempt(number: int, work: Fulfilment, identity: str) -> Fulfilment:

@@ -10,17 +10,13 @@ import pytest
 
 from controlplane.wire.v1 import targets_pb2
 from tests.component.joblet_replica import World, a_fulfilment
-from tests.component.joblet_stage import Stage, alive, until_file, until_gone
+from tests.component.joblet_stage import Stage, alive, staged, until_file, until_gone
 
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    stage = Stage(tmp_path, World(heartbeat_seconds=2.0))
-    await stage.a_replica()
-    try:
+    async with staged(tmp_path, World(heartbeat_seconds=2.0)) as stage:
         yield stage
-    finally:
-        await stage.close()
 
 
 def pid_of(stage: Stage, index: int) -> int:
@@ -72,7 +68,7 @@ async def delete_target(stage: Stage) -> None:
     for output in stage.world.outputs:
         output.put_nowait(None)
     await until_gone(pid)
-    await until_file(stage.folder / "joblet.log", "the joblet rests until it is made again")
+    await until_file(stage.folder / "joblet.log", "the joblet is idle until it is created again")
     await stage.world.until(lambda: bool(stage.world.watched))
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.joblet.drivers import shim
-from controlplane.joblet.drivers.rundir import RunDir
+from controlplane.joblet.drivers.process import shim
+from controlplane.joblet.drivers.process.rundir import RunDir
 
 SOURCE = shim.__file__
 FOREVER = "while :; do sleep 0.05; done"
@@ -45,7 +45,7 @@ class Shim:
             **more,
         }
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
-        arguments = [sys.executable, "-I", "-S", SOURCE, SOURCE, str(self.run), str(self.data)]
+        arguments = [sys.executable, "-I", "-S", SOURCE, SOURCE, str(self.data)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, start_new_session=True)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.joblet.drivers.spawner import Spawner
+from controlplane.joblet.drivers.process.process_search import joblet_folder_of, open_shim
+from controlplane.joblet.drivers.process.spawner import Spawner, fork_server_of
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -61,18 +63,16 @@ class Stage:
         assert select.select([pidfd], [], [], 20)[0]
         return dict(json.loads((self.data / name / "end.json").read_text()))
 
-    def nurseries(self) -> list[int]:
-        return [pid for pid, arguments in shims(self.data) if set(arguments[-2]) == {"-"}]
-
-    def a_nursery(self) -> int:
-        """Made, and so far that its command line can be read."""
+    def a_fork_server(self) -> int:
+        """Started, and so far that its command line can be read."""
         self.spawner.open()
+        server = fork_server_of(self.data)
+        assert server is not None
         give_up = time.monotonic() + 20
-        while not (found := self.nurseries()):
+        while server.pid not in dict(shims(self.data)):
             assert time.monotonic() < give_up
             time.sleep(0.01)
-        (nursery,) = found
-        return nursery
+        return server.pid
 
     def close(self) -> None:
         self.spawner.close()
@@ -106,16 +106,17 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made.close()
 
 
-def test_one_nursery_makes_the_shims_of_all_commands(stage: Stage) -> None:
-    nursery = stage.a_nursery()
+def test_one_fork_server_makes_the_shims_of_all_commands(stage: Stage) -> None:
+    server = stage.a_fork_server()
     for number in range(3):
         pidfd = stage.spawn(f"run-{number}", "sh", "-c", f"exit {number}")
         assert stage.end(pidfd, f"run-{number}")["code"] == number
-    assert stage.nurseries() == [nursery]
+    assert stage.a_fork_server() == server
+    assert [pid for pid, _ in shims(stage.data)] == [server]
 
 
 def test_many_requests_at_once_are_all_answered_in_their_order(stage: Stage) -> None:
-    """More than the link takes at once: the rest goes when the nursery has answered."""
+    """More than the link takes at once: the rest goes when the fork server has answered."""
     count = 300
     heard = [stage.ask(f"run-{number}", "true") for number in range(count)]
     stage.hear(count)
@@ -125,16 +126,27 @@ def test_many_requests_at_once_are_all_answered_in_their_order(stage: Stage) -> 
         os.close(heard[number])
 
 
-def test_the_command_line_of_a_shim_names_its_attempt(stage: Stage) -> None:
-    """`verify` and `down` find the shims of attempts by it."""
-    command = Path(f"/proc/{pid_of(stage.spawn('one', 'sleep', '1000'))}/cmdline").read_bytes()
-    assert f"{stage.data}/one\0".encode() in command
-    assert command.decode().split("\0")[:-1][-1] == str(stage.data)
-    assert b"---" not in command
+def test_a_shim_is_found_by_its_attempt_without_any_file_of_it(stage: Stage) -> None:
+    """By its joblet, when the command removed the evidence; and by `down`, which knows the joblet's folder."""
+    pid = pid_of(stage.spawn("runs/one", "sleep", "1000"))
+    stage.spawn("runs/two", "sleep", "1000")
+    shutil.rmtree(stage.data / "runs")
+    found = open_shim(stage.data / "runs" / "one")
+    assert found is not None
+    assert pid_of(found) == pid
+    os.close(found)
+    assert open_shim(stage.data / "runs" / "three") is None
+    assert joblet_folder_of(pid) == stage.data
     assert (stage.data / "shim.log").read_bytes() == b""
 
 
-def test_a_command_sees_nothing_of_the_nursery(stage: Stage) -> None:
+def test_a_shim_keeps_nothing_of_what_it_was_told(stage: Stage) -> None:
+    """Its stdin stays open for its name; who may look into it finds no secret there."""
+    pid = pid_of(stage.spawn("one", "sleep", "1000", SECRET="s3cret"))
+    assert Path(f"/proc/{pid}/fd/0").read_bytes() == b""
+
+
+def test_a_command_sees_nothing_of_the_fork_server(stage: Stage) -> None:
     looks = "readlink /proc/self/fd/0; ls /proc/self/fd | wc -w; pwd; grep -E 'Sig(Blk|Ign)' /proc/self/status"
     assert stage.end(stage.spawn("one", "sh", "-c", looks), "one")["code"] == 0
     stdin, descriptors, folder, *signals = (stage.data / "one" / "stdout").read_text().split("\n")[:-1]
@@ -144,9 +156,9 @@ def test_a_command_sees_nothing_of_the_nursery(stage: Stage) -> None:
 
 
 def test_a_shim_has_a_session_of_its_own_and_leaves_no_dead_process(stage: Stage) -> None:
-    nursery = stage.a_nursery()
+    server = stage.a_fork_server()
     pid = pid_of(stage.spawn("one", "sleep", "1000"))
-    assert os.getsid(pid) == pid != os.getsid(nursery)
+    assert os.getsid(pid) == pid != os.getsid(server)
     signal.pidfd_send_signal(stage.born[0] or 0, signal.SIGTERM)
     stage.end(stage.born[0] or 0, "one")
     give_up = time.monotonic() + 20
@@ -160,31 +172,31 @@ def test_what_is_told_may_be_large(stage: Stage) -> None:
     assert stage.end(pidfd, "one")["code"] == 0
 
 
-def test_after_a_dead_nursery_there_is_another(stage: Stage) -> None:
-    nursery = stage.a_nursery()
+def test_after_a_dead_fork_server_there_is_another(stage: Stage) -> None:
+    server = stage.a_fork_server()
     running = stage.spawn("one", "sleep", "1000")
-    os.kill(nursery, signal.SIGKILL)
-    os.waitid(os.P_PID, nursery, os.WEXITED | os.WNOWAIT)
+    os.kill(server, signal.SIGKILL)
+    os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
     assert stage.end(stage.spawn("two", "true"), "two")["code"] == 0
     assert not select.select([running], [], [], 0)[0], "its shims live on"
-    assert stage.a_nursery() != nursery
-    assert not Path(f"/proc/{nursery}").exists()
+    assert stage.a_fork_server() != server
+    assert not Path(f"/proc/{server}").exists()
 
 
-def test_a_nursery_that_dies_idle_is_noticed(stage: Stage) -> None:
-    nursery = stage.a_nursery()
-    os.kill(nursery, signal.SIGKILL)
+def test_a_fork_server_that_dies_idle_is_noticed(stage: Stage) -> None:
+    server = stage.a_fork_server()
+    os.kill(server, signal.SIGKILL)
     assert select.select(stage.watched, [], [], 20)[0]
     stage.spawner.hear()
     assert stage.watched == []
 
 
-def test_what_a_nursery_was_asked_for_when_it_died_is_not_known_and_never_asked_again(stage: Stage) -> None:
+def test_what_a_fork_server_was_asked_for_when_it_died_is_not_known_and_never_asked_again(stage: Stage) -> None:
     """A stopped one cannot fork: the request waits in its link and dies with it."""
-    nursery = stage.a_nursery()
-    os.kill(nursery, signal.SIGSTOP)
+    server = stage.a_fork_server()
+    os.kill(server, signal.SIGSTOP)
     heard = stage.ask("one", "touch", "../ran")
-    os.kill(nursery, signal.SIGKILL)
+    os.kill(server, signal.SIGKILL)
     stage.hear(1)
     assert stage.born == [None]
     os.close(heard)
@@ -193,25 +205,25 @@ def test_what_a_nursery_was_asked_for_when_it_died_is_not_known_and_never_asked_
 
 
 def test_a_shim_that_begins_late_starts_nothing_that_was_abandoned(stage: Stage) -> None:
-    nursery = stage.a_nursery()
-    os.kill(nursery, signal.SIGSTOP)
+    server = stage.a_fork_server()
+    os.kill(server, signal.SIGSTOP)
     heard = stage.ask("one", "touch", "../ran")
     (stage.data / "one" / "abandoned").touch()
-    os.kill(nursery, signal.SIGCONT)
+    os.kill(server, signal.SIGCONT)
     stage.hear(1)
     assert select.select([stage.born[0] or 0], [], [], 20)[0]
     os.close(heard)
     assert not (stage.data / "one" / "ran").exists()
 
 
-def test_a_nursery_goes_when_nothing_comes(stage: Stage) -> None:
-    nursery = stage.a_nursery()
+def test_a_fork_server_goes_when_nothing_comes(stage: Stage) -> None:
+    server = stage.a_fork_server()
     stage.spawner.close()
-    os.waitpid(nursery, 0)
+    os.waitpid(server, 0)
     assert not (stage.data / "records.jsonl").exists()
 
 
-def test_a_killed_joblets_nursery_goes_too(tmp_path: Path) -> None:
+def test_a_killed_joblets_fork_server_goes_too(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         Spawner(tmp_path, ENVIRONMENT, lambda _descriptor, _watched: None).open()

@@ -9,17 +9,13 @@ import msgspec
 import pytest
 
 from tests.component.joblet_replica import World, a_fulfilment
-from tests.component.joblet_stage import Stage
+from tests.component.joblet_stage import Stage, staged
 
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    stage = Stage(tmp_path)
-    await stage.a_replica()
-    try:
+    async with staged(tmp_path) as stage:
         yield stage
-    finally:
-        await stage.close()
 
 
 async def test_simulated_work_succeeds_and_is_reported_in_order(stage: Stage) -> None:

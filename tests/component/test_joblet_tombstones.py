@@ -11,42 +11,44 @@ from pathlib import Path
 import pytest
 
 from controlplane.aio.clock import SystemClock
-from controlplane.joblet.drivers.process import ProcessDriver
-from controlplane.joblet.drivers.rundir import End, RunDir, Spec, folder_name
-from controlplane.joblet.home import Folder
+from controlplane.joblet.attempt_records import AttemptRecords, identity_of
+from controlplane.joblet.drivers.process.process_driver import ProcessDriver
+from controlplane.joblet.drivers.process.rundir import End, RunDir, Spec, folder_name
 from controlplane.joblet.housekeeping import raise_descriptor_limit
-from controlplane.joblet.records import Records, subject_of
+from controlplane.joblet.joblet_state import JobletFolder
 from controlplane.model.fulfilment import Fulfilment
 from tests.component.joblet_replica import a_fulfilment
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[Folder]:
-    folder = Folder(tmp_path / "data", "boot-1")
+async def state(tmp_path: Path) -> AsyncIterator[JobletFolder]:
+    folder = JobletFolder(tmp_path / "data", "boot-1")
     yield folder
     folder.close()
 
 
-def a_driver(home: Folder) -> ProcessDriver:
+def a_driver(state: JobletFolder) -> ProcessDriver:
     clock = SystemClock()
-    return ProcessDriver(home, Records(home.path, boot="boot-1", clock=clock), {"PATH": os.defpath}, clock=clock)
+    return ProcessDriver(
+        state, AttemptRecords(state.path, boot="boot-1", clock=clock), {"PATH": os.defpath}, clock=clock
+    )
 
 
-def leave(home: Folder, fulfilment: Fulfilment, end: End | None) -> RunDir:
+def leave(state: JobletFolder, fulfilment: Fulfilment, end: End | None) -> RunDir:
     """What an earlier life left of the first task."""
     task = fulfilment.tasks[0]
-    run = RunDir(home.path / "runs" / folder_name(fulfilment.order, task))
-    run.prepare(Spec(subject=subject_of(fulfilment, task), command=("true",)))
+    run = RunDir(state.path / "runs" / folder_name(fulfilment.order, task))
+    run.prepare(Spec(subject=identity_of(fulfilment, task), command=("true",)))
     if end is not None:
         run.write_end(end)
     return run
 
 
-async def test_an_ended_attempt_is_read_when_it_is_desired_and_not_before(home: Folder) -> None:
+async def test_an_ended_attempt_is_read_when_it_is_desired_and_not_before(state: JobletFolder) -> None:
     wanted, forgotten = a_fulfilment(1, "true"), a_fulfilment(2, "true")
     for fulfilment in (wanted, forgotten):
-        leave(home, fulfilment, End(how="exited", code=7))
-    driver = a_driver(home)
+        leave(state, fulfilment, End(how="exited", code=7))
+    driver = a_driver(state)
     driver.adopt()
     assert driver.fulfilments() == []
     driver.recall(wanted)
@@ -56,23 +58,23 @@ async def test_an_ended_attempt_is_read_when_it_is_desired_and_not_before(home: 
     driver.close()
 
 
-async def test_what_never_began_is_found_at_once(home: Folder) -> None:
+async def test_what_never_began_is_found_at_once(state: JobletFolder) -> None:
     begun = a_fulfilment(1, "true")
-    leave(home, begun, None)
-    driver = a_driver(home)
+    leave(state, begun, None)
+    driver = a_driver(state)
     driver.adopt()
     (task,) = driver.seen(begun.id).values()
     assert (task.phase, task.reason) == ("Failed", "Lost")
     driver.close()
 
 
-async def test_an_attempt_whose_command_took_its_folder_away_is_not_started_again(home: Folder) -> None:
+async def test_an_attempt_whose_command_took_its_folder_away_is_not_started_again(state: JobletFolder) -> None:
     """Its start is on record; nothing else is left of it."""
-    begun = a_fulfilment(1, "touch", str(home.path / "ran"))
-    records = Records(home.path, boot="boot-1", clock=SystemClock())
-    records.append("started", subject_of(begun, begun.tasks[0]), pid=1)
+    begun = a_fulfilment(1, "touch", str(state.path / "ran"))
+    records = AttemptRecords(state.path, boot="boot-1", clock=SystemClock())
+    records.append("started", identity_of(begun, begun.tasks[0]), pid=1)
     records.close()
-    driver = a_driver(home)
+    driver = a_driver(state)
     driver.adopt()
     driver.start(begun, begun.tasks[0])
     async with asyncio.timeout(20):
@@ -80,37 +82,37 @@ async def test_an_attempt_whose_command_took_its_folder_away_is_not_started_agai
             await asyncio.sleep(0.01)
     (task,) = driver.seen(begun.id).values()
     assert task.reason == "Lost"
-    assert not (home.path / "ran").exists()
+    assert not (state.path / "ran").exists()
     driver.close()
 
 
-async def test_a_folder_without_a_spec_becomes_a_tombstone(home: Folder) -> None:
-    strange = home.path / "runs" / "an-order.job-0.0.1"
-    driver = a_driver(home)
+async def test_a_folder_without_a_spec_becomes_a_tombstone(state: JobletFolder) -> None:
+    strange = state.path / "runs" / "an-order.job-0.0.1"
+    driver = a_driver(state)
     strange.mkdir()
-    (home.path / "runs" / "a-link").symlink_to("/")
+    (state.path / "runs" / "a-link").symlink_to("/")
     driver.adopt()
     assert driver.fulfilments() == []
-    assert set(driver._graves._graves) == {strange, home.path / "runs" / "a-link"}
+    assert set(driver._kept._due) == {strange, state.path / "runs" / "a-link"}
     driver.close()
 
 
-async def test_a_spec_that_names_another_attempt_speaks_for_nobody(home: Folder) -> None:
+async def test_a_spec_that_names_another_attempt_speaks_for_nobody(state: JobletFolder) -> None:
     """A command wrote it: it must not stand in for its neighbour."""
     neighbour, forger = a_fulfilment(1, "true"), a_fulfilment(2, "true")
-    true, forged = leave(home, neighbour, None), leave(home, forger, None)
+    true, forged = leave(state, neighbour, None), leave(state, forger, None)
     (forged.path / "spec.json").write_bytes((true.path / "spec.json").read_bytes())
-    driver = a_driver(home)
+    driver = a_driver(state)
     driver.adopt()
     assert driver.fulfilments() == [neighbour.id]
     driver.close()
 
 
 async def test_a_start_without_room_is_tried_again_and_then_evicted(
-    home: Folder, monkeypatch: pytest.MonkeyPatch
+    state: JobletFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = a_fulfilment(1, "true")
-    driver = a_driver(home)
+    driver = a_driver(state)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
     try:
@@ -128,9 +130,9 @@ async def test_a_start_without_room_is_tried_again_and_then_evicted(
     driver.close()
 
 
-async def test_a_stop_ends_an_attempt_that_waits_for_room(home: Folder) -> None:
+async def test_a_stop_ends_an_attempt_that_waits_for_room(state: JobletFolder) -> None:
     wanted = a_fulfilment(1, "true")
-    driver = a_driver(home)
+    driver = a_driver(state)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
     try:

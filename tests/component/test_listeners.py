@@ -11,14 +11,14 @@ import aiohttp
 import grpc
 import pytest
 
-from controlplane.apiserver.http.bounded_site import MOST_CONNECTIONS, SILENCE_SECONDS
-from controlplane.apiserver.receiving import MOST_OF_A_CONNECTION
-from controlplane.apiserver.reception import MOST_STREAMS_A_CONNECTION
-from controlplane.apiserver.request_limits import MAX_RECEIVED_BYTES
+from controlplane.apiserver.edge.http.bounded_site import MOST_CONNECTIONS, SILENCE_SECONDS
+from controlplane.apiserver.edge.limited_server import MOST_STREAMS_A_CONNECTION
+from controlplane.apiserver.edge.receive_slots import MOST_OF_A_CONNECTION
+from controlplane.apiserver.edge.request_limits import MAX_RECEIVED_BYTES
 from controlplane.model.errors import LimitExceeded
-from controlplane.wire.errors import from_rpc
+from controlplane.wire.status_codes import from_rpc
 from controlplane.wire.v1 import common_pb2, jobs_pb2_grpc
-from tests.component.joblet_session_stage import PATIENCE_SECONDS, Api, Stage, staged
+from tests.component.joblet_sessions.stage import PATIENCE_SECONDS, Api, Stage, staged
 from tests.etcd import Etcd
 from tests.half_sent import HalfSent, half_sent
 

@@ -37,7 +37,7 @@ async def test_a_replica_without_the_joblets_stream_passes_the_log_on(stage: Log
     order = await stage.an_order()
     placed = await stage.place(order, "sh", "-c", TWO)
     await stage.until_phase(placed, "Succeeded")
-    assert not far.deps.logs.has(TARGET)
+    assert not far.server.logs.has(TARGET)
     for api in (near, far):
         assert await stage.logs(api, order).rest() == b"out\nerr\n"
         assert await stage.logs(api, order, job="job-1", index=0, stream="stderr").rest() == b"err\n"
@@ -87,14 +87,14 @@ async def test_a_follower_goes_on_with_the_next_attempt(stage: LogsStage) -> Non
 async def test_a_joblet_that_changes_replicas_costs_a_follower_no_byte(stage: LogsStage, tmp_path: Path) -> None:
     first, second, asked = await stage.an_api(), await stage.an_api(), await stage.an_api()
     await stage.a_joblet(first, second)
-    has, other = (first, second) if first.deps.logs.has(TARGET) else (second, first)
+    has, other = (first, second) if first.server.logs.has(TARGET) else (second, first)
     order = await stage.an_order()
     script = f"i=0; until [ -e {tmp_path / 'gate'} ]; do echo line $i; i=$((i+1)); sleep 0.01; done; echo last"
     await stage.place(order, "sh", "-c", script)
     reader = stage.logs(asked, order, follow=True)
     told = await reader.until(b"line 9\n")
     await has.server.stop()
-    await stage.until(lambda: other.deps.logs.has(TARGET))
+    await stage.until(lambda: other.server.logs.has(TARGET))
     told += await reader.until(b"line 30\n")
     (tmp_path / "gate").touch()
     told += await reader.until(b"last\n")

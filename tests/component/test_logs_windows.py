@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from controlplane.apiserver.logs.desk import MOST_TAPS, WINDOW_BYTES
+from controlplane.apiserver.logs.log_broker import MOST_TAPS, WINDOW_BYTES
 from controlplane.model.errors import Broken, LimitExceeded, Refused
 from controlplane.wire.v1.joblets_pb2 import Heartbeat, JobletMessage
 from controlplane.wire.v1.logs_pb2 import LogChunk, LogPiece
-from tests.component.joblet_session_stage import Api, Talk
+from tests.component.joblet_sessions.stage import Api, Talk
 from tests.component.logs_stage import PATIENCE_SECONDS, LogsStage, Reader, a_stage
 from tests.etcd import Etcd
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controlplane.controller_manager.targets import Targets
+from controlplane.controller_manager.target_controller import TargetController
 from controlplane.model import silence
-from controlplane.model.fulfilment import Claim, Fulfilment
-from controlplane.model.order import Order, Stopped
+from controlplane.model.fulfilment import Fulfilment
+from controlplane.model.order import Stopped
 from controlplane.model.settings import Settings
-from controlplane.model.target import TargetStatus
 from controlplane.store import keys
 from tests.builders import OrderBuilder, a_session, a_target, an_order
 from tests.clock import ManualClock
@@ -56,12 +55,12 @@ async def placed(stage: Stage, builder: OrderBuilder, phase: str = "Running", co
 
 
 def claim(replica: Replica) -> str | None:
-    found = replica.read(Claim, "claims", "licence")
+    found = replica.read(keys.CLAIMS, "licence")
     return found.fulfilment if found is not None else None
 
 
 async def word(stage: Stage, one: Fulfilment, **change: Any) -> None:
-    order = stage.read(Order, "config/orders", one.order)
+    order = stage.read(keys.ORDERS, one.order)
     assert order is not None
     task = one.tasks[0]
     said = replace(Stopped(job=task.job, index=task.index, attempt=task.attempt), **change)
@@ -135,14 +134,14 @@ async def test_a_time_limit_counts_from_when_the_leader_saw_the_cluster_silent(e
     async with following(etcd.endpoint, Replica) as second:
         _, writer = await lead(second)
         clock = ManualClock()
-        targets = Targets(second.ledgers, writer, clock)
+        targets = TargetController(second.ledgers, second.settling(writer), clock)
         await second.write({keys.live("eu"): None})
         grace = float(Settings().target_grace)
 
         async def look_until(phase: str) -> float | None:
             for _ in range(5):
                 again = await targets.reconcile("eu")
-                status = second.read(TargetStatus, "status/targets", "eu")
+                status = second.read(keys.TARGET_STATUS, "eu")
                 if status is not None and status.phase == phase:
                     return again.after_seconds if again is not None else None
             raise AssertionError(f"it never is {phase}")
@@ -159,4 +158,4 @@ async def test_a_time_limit_counts_from_when_the_leader_saw_the_cluster_silent(e
         clock.pass_seconds(1)
         await targets.reconcile("eu")
         assert claim(second) is None
-        assert second.cache.snapshot.count("desired", "eu") == 0
+        assert second.cache.snapshot.count(keys.DESIRED, "eu") == 0

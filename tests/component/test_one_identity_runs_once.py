@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
-from controlplane.apiserver.writer import Writer
+from controlplane.apiserver.commands.group_writer import GroupWriter
 from controlplane.controller_manager.clean_up import CleanUp
 from controlplane.model import errors
+from controlplane.model.cleaned_orders import Cleaned, DeletedOrder
 from controlplane.model.errors import OutcomeUnknown
-from controlplane.model.identities import Cleaned, DeletedOrder
 from controlplane.model.identity import Mint
 from controlplane.model.order import Counts, OrderStatus
 from controlplane.model.settings import Settings
@@ -57,7 +57,7 @@ class Stage:
 
     async def clean(self) -> None:
         """Everything that a leader cleans up now; a new leader each time."""
-        cleaning = CleanUp(self.replica.ledgers, self.writer, SystemClock())
+        cleaning = CleanUp(self.replica.ledgers, self.replica.settling(self.writer), SystemClock())
         await self.replica.cache.reached(await self.api.store.revision(), 10)
         for _ in range(2):
             for key in cleaning.every_key():
@@ -66,7 +66,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(etcd: Etcd, make_writer: Callable[[Store], Writer] = Writer) -> AsyncIterator[Stage]:
+async def staged(etcd: Etcd, make_writer: Callable[[Store], GroupWriter] = GroupWriter) -> AsyncIterator[Stage]:
     async with an_api(etcd.endpoint, make_writer=make_writer) as api, following(etcd.endpoint, Replica) as replica:
         _, writer = await lead(replica)
         yield Stage(api, replica, writer)
@@ -201,7 +201,7 @@ async def test_a_replica_that_did_not_hear_of_a_delete_is_refused_by_etcd(etcd: 
         late.cache._apply = held  # type: ignore[method-assign]
 
 
-class Forgetful(Writer):
+class Forgetful(GroupWriter):
     """Whose first create is answered by nobody, after `meanwhile` has happened."""
 
     meanwhile: Callable[[], Awaitable[None]] | None = None
@@ -220,7 +220,7 @@ class Forgetful(Writer):
 async def test_a_lost_answer_is_not_repeated_once_its_order_has_run_and_gone(etcd: Etcd, call: Any, how: str) -> None:
     writers: list[Forgetful] = []
 
-    def make_writer(store: Store) -> Writer:
+    def make_writer(store: Store) -> GroupWriter:
         writers.append(Forgetful(store))
         return writers[-1]
 

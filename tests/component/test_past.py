@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
@@ -13,15 +12,8 @@ from controlplane.cache.snapshot import Snapshot
 from controlplane.model.errors import Compacted
 from controlplane.store import keys
 from tests.builders import a_fulfilment, an_order
-from tests.component.leader_stage import Replica, following
-from tests.etcd import Etcd
-from tests.unit.test_ledgers import Chronicle, shape
-
-
-@pytest.fixture
-async def replica(etcd: Etcd) -> AsyncIterator[Replica]:
-    async with following(etcd.endpoint, Replica) as started:
-        yield started
+from tests.component.leader_stage import Replica
+from tests.unit.cache.test_ledgers import Chronicle, shape
 
 
 def shown(snapshot: Snapshot) -> dict[str, tuple[int, bytes]]:

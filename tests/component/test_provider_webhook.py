@@ -14,12 +14,14 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
+from controlplane.aio.backoff import doubling
 from controlplane.aio.clock import SystemClock
 from controlplane.controller_manager import controllers
-from controlplane.controller_manager.scaling_made import Providing
+from controlplane.controller_manager.made_targets import Providing
 from controlplane.model.errors import OutcomeUnknown, Refused, Unavailable
 from controlplane.model.scalepolicy import Made, MadePhase, TargetTemplate
-from controlplane.providers.webhook import Patience, WebhookProvider
+from controlplane.providers.retry_policy import RetryPolicy
+from controlplane.providers.webhook import WebhookProvider
 from controlplane.store import keys
 from tests.builders import an_identity
 from tests.component.leader_stage import Replica, following, lead, running
@@ -27,7 +29,7 @@ from tests.component.scaling_stage import Cloud, a_policy
 from tests.etcd import Etcd
 
 SECRET = b"between us"
-QUICK = Patience(answer_seconds=0.25, tries=3, pause_seconds=0.01)
+QUICK = RetryPolicy(answer_seconds=0.25, tries=3, backoff=doubling(0.01, 100.0))
 MADE = Made(
     id="A", target="farm-1", policy="farm", provider="webhook", epoch=1, request="01REQUEST", capacity={"cpu": 2},
     template=TargetTemplate(driver="kubernetes", region="eu", labels={"zone": "a"}),
@@ -173,7 +175,7 @@ async def test_leaders_that_die_while_it_is_silent_make_one_cluster_and_remove_i
         providing = Providing({"webhook": WebhookProvider(SECRET, SystemClock(), QUICK)}, an_identity)
 
         def phases() -> list[str]:
-            return [entry.read(Made).phase for entry in replica.cache.snapshot.all("status/made")]
+            return [entry.read().phase for entry in replica.cache.snapshot.all(keys.MADE)]
 
         for leader in range(3):
             term, writer = await lead(replica)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from controlplane.aio.failpoint import Failpoints
 from controlplane.controller_manager.clean_up import CleanUp
-from controlplane.controller_manager.orders import Orders
+from controlplane.controller_manager.order_controller import OrderController
 from controlplane.controller_manager.recurring import MOST_OPEN, Recurring
 from controlplane.controller_manager.runner import Controller
 from controlplane.model import schedule, times
@@ -25,8 +25,8 @@ from controlplane.store import keys
 from controlplane.store.fenced import FencedWriter
 from tests.builders import NOW, an_identity, an_order
 from tests.clock import ManualClock
-from tests.component.leader_stage import Replica, following, lead, running
-from tests.component.test_controllers_interrupted import Mortal, state
+from tests.component.leader_stage import Mortal, Replica, following, lead, running
+from tests.component.test_controllers_interrupted import state
 from tests.etcd import Etcd
 
 START = times.parse(NOW, "now")
@@ -38,7 +38,7 @@ def a_template(cron: str = "*/5 * * * * *", **said: Any) -> Order:
 
 def runs_of(replica: Replica, template: Order) -> list[str]:
     """The times of the runs that are there."""
-    found = [entry.read(Order) for entry in replica.cache.snapshot.all("config/orders")]
+    found = [entry.read() for entry in replica.cache.snapshot.all(keys.ORDERS)]
     return sorted(order.scheduled or "" for order in found if order.template == template.id)
 
 
@@ -47,7 +47,7 @@ def at(*seconds: float) -> list[str]:
 
 
 def controllers(replica: Replica, writer: FencedWriter, clock: ManualClock) -> list[Controller]:
-    return [make(replica.ledgers, writer, clock) for make in (Recurring, Orders, CleanUp)]
+    return [make(replica.ledgers, replica.settling(writer), clock) for make in (Recurring, OrderController, CleanUp)]
 
 
 async def rounds(replica: Replica, writer: FencedWriter, clock: ManualClock, count: int) -> None:
@@ -103,7 +103,7 @@ async def test_a_run_that_gives_way_is_cancelled_and_names_the_one_that_took_its
         _, writer = await lead(replica)
         await rounds(replica, writer, clock, 4)
         names = [schedule.run_identity(template.id, START + timedelta(seconds=second)) for second in (10, 20, 30)]
-        told = [replica.read(OrderStatus, "status/orders", name) for name in names]
+        told = [replica.read(keys.ORDER_STATUS, name) for name in names]
         assert [status.phase if status else "" for status in told] == ["Cancelled", "Cancelled", ""]
         assert [status.replaced_by for status in told if status] == names[1:]
 
@@ -117,7 +117,7 @@ async def test_a_run_that_was_cleaned_up_is_never_made_again(etcd: Etcd) -> None
             term, writer = await lead(replica)
             await rounds(replica, writer, clock, 3)
             await term.end()
-        told = replica.read(OrderStatus, "status/orders", template.id)
+        told = replica.read(keys.ORDER_STATUS, template.id)
         assert told is not None
         assert told.runs == 8
         assert runs_of(replica, template) == at(70, 80), "the last is under way, one gave way, all others are gone"
@@ -181,7 +181,7 @@ async def test_the_scheduler_places_runs_and_never_the_template(etcd: Etcd) -> N
         scheduler = Scheduler(replica.ledgers, writer, clock, make_identity=an_identity, failpoints=Failpoints())
         async with running(scheduler.run()):
             clock.pass_seconds(5)
-            recurring = Recurring(replica.ledgers, writer, clock)
+            recurring = Recurring(replica.ledgers, replica.settling(writer), clock)
             again = await recurring.reconcile(template.id)
             assert again is not None
             assert 4.9 < again.after_seconds < 5.1

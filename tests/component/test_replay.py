@@ -14,18 +14,19 @@ import pytest
 from msgspec.structs import replace
 
 from controlplane.aio.clock import SystemClock
-from controlplane.cli import replays
 from controlplane.model.errors import Compacted, NotFound, Refused
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.leadership import Cycle
 from controlplane.model.order import Order, Resolved
 from controlplane.model.rule import Effect, Rule
-from controlplane.replay import replaying
+from controlplane.replay import past_cycles
 from controlplane.store import codec, keys
+from controlplane.verify.gathering import replayed_cycles
+from controlplane.verify.promises import SENTENCES
 from tests.builders import an_order
 from tests.component.leading_stage import Stage, leading
 from tests.etcd import Etcd
-from tests.unit.test_cli_exit_codes import cpctl
+from tests.unit.cli.test_exit_codes import cpctl
 
 
 @pytest.fixture
@@ -91,17 +92,18 @@ async def test_every_cycle_of_a_busy_leader_is_decided_the_same_again(stage: Sta
     cycles = stage.cycles()
     assert sum(cycle.placed for cycle in cycles) > 10
     for cycle in cycles:
-        again = (await replaying.replay(stage.store, cycle)).replayed
+        again = (await past_cycles.replay(stage.store, cycle)).replayed
         assert (again.same, again.placed, again.considered) == (True, cycle.placed, cycle.considered), cycle
 
 
 async def test_another_process_comes_to_the_same_decisions(stage: Stage, etcd: Etcd) -> None:
     await busy(stage, rounds=12)
-    seen, why = await replays.newest(stage.store, SystemClock())
+    seen, why = await replayed_cycles.newest_cycles(stage.store, SystemClock())
     assert (len(seen), why) == (len(stage.cycles()), "")
     _, out, _ = await cpctl("verify", "--etcd", etcd.endpoint, "-o", "json")
     p6 = next(promise for promise in json.loads(out)["promises"] if promise["promise"] == "P6")
-    assert p6 == {"promise": "P6", "ok": True, "checked": len(seen), "violations": []}
+    expected = {"promise": "P6", "sentence": SENTENCES["P6"], "ok": True, "checked": len(seen), "violations": []}
+    assert p6 == expected
 
 
 async def test_what_cannot_be_repeated_says_why(stage: Stage) -> None:
@@ -109,12 +111,12 @@ async def test_what_cannot_be_repeated_says_why(stage: Stage) -> None:
     await stage.is_placed(await stage.submit(an_order().jobs(cpu=1)))
     cycle = await record(stage)
     with pytest.raises(NotFound):
-        await replaying.record_of(stage.store, 999)
+        await past_cycles.record_of(stage.store, 999)
     with pytest.raises(Refused):
-        await replaying.replay(stage.store, replace(cycle, engine="another-1"))
+        await past_cycles.replay(stage.store, replace(cycle, engine="another-1"))
     await stage.store.compact(stage.cache.revision)
     with pytest.raises(Compacted, match="does not remember"):
-        await replaying.replay(stage.store, cycle)
+        await past_cycles.replay(stage.store, cycle)
 
 
 async def replayed(etcd: Etcd, cycle: int) -> tuple[int, Any, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
@@ -13,39 +12,17 @@ from controlplane.aio.failpoint import Failpoints
 from controlplane.controller_manager.restoring import KEY, Restoring, take_note
 from controlplane.model.cluster import ClusterStatus, Resume
 from controlplane.model.errors import Conflict, Deposed
-from controlplane.model.fulfilment import Ended
 from controlplane.model.job import FailureMatch, FailurePolicy
 from controlplane.model.target import TargetStatus
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.store import keys
 from controlplane.store.fenced import FencedWriter
-from controlplane.store.transaction import Item, Outcome
 from tests.builders import NOW, a_fulfilment, a_session, an_identity, an_order
-from tests.component.leader_stage import Replica, Term, following, lead, running
+from tests.component.leader_stage import Mortal, Replica, following, lead, running
 from tests.etcd import Etcd
 
 ORDER = an_order().of(4).jobs(cpu=1)
 PLACED = [a_fulfilment(ORDER.identity).task(at).holding(*(["licence"] if at == 0 else [])) for at in range(3)]
-
-
-class Mortal:
-    """A term whose leader dies when it has made so many writes."""
-
-    def __init__(self, term: Term, writes: int) -> None:
-        self._term = term
-        self._left = writes
-
-    @property
-    def epoch(self) -> int:
-        return self._term.epoch
-
-    async def commit(self, items: Sequence[Item]) -> Sequence[Outcome]:
-        allowed = items[: self._left]
-        self._left -= len(allowed)
-        outcomes = await self._term.commit(allowed) if allowed else ()
-        if len(allowed) < len(items):
-            raise Deposed("died")
-        return outcomes
 
 
 async def a_backup(replica: Replica) -> None:
@@ -69,14 +46,14 @@ async def report(replica: Replica, known_attempt: int = 0) -> None:
 async def go(replica: Replica, writer: FencedWriter) -> None:
     """What a term does about a restore, until it has nothing to do any more."""
     await take_note(replica.ledgers, writer, SystemClock(), "new")
-    restoring = Restoring(replica.ledgers, writer, SystemClock())
+    restoring = Restoring(replica.ledgers, replica.settling(writer), SystemClock())
     with suppress(Conflict):
         while await restoring.reconcile(KEY) is not None:
             pass
 
 
 def cluster(replica: Replica) -> ClusterStatus:
-    found = replica.read(ClusterStatus, "status", "cluster")
+    found = replica.cache.snapshot.cluster_status()
     assert found is not None
     return found
 
@@ -98,10 +75,10 @@ async def test_every_open_attempt_ends_as_lost_however_often_the_leader_dies(etc
             _, writer = await lead(second)
             await go(second, writer)
             snapshot = second.cache.snapshot
-            assert (snapshot.count("desired"), snapshot.count("claims")) == (0, 0)
+            assert (snapshot.count(keys.DESIRED), snapshot.count(keys.CLAIMS)) == (0, 0)
             ends = {
-                entry.parts[1]: [(task.reason, task.decision) for task in entry.read(Ended).tasks]
-                for entry in snapshot.all("status/ended", ORDER.identity)
+                entry.parts[1]: [(task.reason, task.decision) for task in entry.read().tasks]
+                for entry in snapshot.all(keys.ENDED, ORDER.identity)
             }
             assert ends == {
                 PLACED[0].identity: [("Lost", "retry")],
@@ -124,7 +101,7 @@ async def test_what_was_open_ends_as_the_orders_own_policies_say(etcd: Etcd) -> 
         await report(replica)
         _, writer = await lead(replica)
         await go(replica, writer)
-        ends = [entry.read(Ended) for entry in replica.cache.snapshot.all("status/ended", ORDER.identity)]
+        ends = [entry.read() for entry in replica.cache.snapshot.all(keys.ENDED, ORDER.identity)]
         assert sorted(task.decision for ended in ends for task in ended.tasks) == ["done", "hold", "hold"]
 
 

@@ -14,19 +14,19 @@ from msgspec.structs import replace
 from controlplane.aio.clock import SystemClock
 from controlplane.aio.failpoint import Failpoints
 from controlplane.controller_manager import controllers
-from controlplane.controller_manager.scaling_made import MadeController, Providing
-from controlplane.engine.explaining import explain
+from controlplane.controller_manager.made_targets import MadeController, Providing
 from controlplane.engine.world import row_of
 from controlplane.model.errors import Conflict, Refused
-from controlplane.model.fulfilment import Ended, Fulfilment
-from controlplane.model.scalepolicy import REMOVE, Made, MadePhase, Scaling, TargetTemplate
+from controlplane.model.fulfilment import Fulfilment
+from controlplane.model.scalepolicy import REMOVE, Made, MadePhase, TargetTemplate
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.store import codec, keys
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.transaction import Item, Outcome, mod_is, put
 from controlplane.store.watch import watch
+from controlplane.survey.explaining import explain
 from controlplane.verify.history import by_revision
-from controlplane.verify.p7_lifecycle import Lifecycle
+from controlplane.verify.p7_lifecycle import LifecycleCheck
 from tests.builders import an_identity, an_order
 from tests.component.leader_stage import PATIENCE_SECONDS, Replica, Term, following, lead, running
 from tests.component.scaling_stage import Cloud, a_policy
@@ -56,7 +56,7 @@ class Stage(Replica):
         return order.id
 
     def made(self) -> dict[str, Made]:
-        return {entry.parts[0]: entry.read(Made) for entry in self.cache.snapshot.all("status/made")}
+        return {entry.parts[0]: entry.read() for entry in self.cache.snapshot.all(keys.MADE)}
 
     async def finish(self, order: str) -> None:
         """Plays the joblets until the order is over."""
@@ -92,9 +92,9 @@ async def test_work_brings_targets_and_its_end_removes_them(stage: Stage) -> Non
         await stage.until(lambda: {one.target for one in stage.placed(order)} == {"farm-1", "farm-2"})
         assert set(stage.cloud.clusters) == {"farm-1", "farm-2"}
         await stage.finish(order)
-        await stage.until(lambda: not stage.made() and not list(stage.cache.snapshot.all("config/targets")))
+        await stage.until(lambda: not stage.made() and not list(stage.cache.snapshot.all(keys.TARGETS)))
         assert stage.cloud.clusters == {}
-        scaling = stage.read(Scaling, "status/scaling", "farm")
+        scaling = stage.read(keys.SCALING, "farm")
         assert scaling is not None
         assert [step.action for step in scaling.timeline] == ["grow", "grow", "shrink", "shrink"]
 
@@ -109,14 +109,14 @@ async def test_no_target_goes_with_work_on_it_however_removals_and_placements_me
             orders = [await stage.submit(chance.randint(1, 3)) for _ in range(2)]
             await asyncio.gather(*(stage.finish(order) for order in orders))
             await asyncio.sleep(chance.choice((0.0, 0.02, 0.3, 0.55)))
-    lifecycle = Lifecycle()
+    lifecycle = LifecycleCheck()
     lifecycle.start(())
     end = await stage.store.revision()
     removed = 0
     async for batch in watch(stage.store.channels, keys.ROOT, begun + 1):
         for revision, events in by_revision(batch.changes):
             lifecycle.change(revision, events)
-            removed += sum(event.tree == "status/made" and event.deleted for event in events)
+            removed += sum(event.tree == keys.MADE and event.deleted for event in events)
         if batch.revision >= end:
             break
     assert lifecycle.verdict().violations == ()
@@ -140,7 +140,7 @@ def a_placement(order: str) -> Fulfilment:
 async def test_a_placement_that_travels_with_the_wish_to_remove_keeps_the_target(stage: Stage) -> None:
     """Compares see what was before their transaction, so both are made: the next step of the removal is refused."""
     made = await a_ready_target(stage)
-    entry = stage.cache.snapshot.get("status/made", "farm-1")
+    entry = stage.cache.snapshot.get(keys.MADE, "farm-1")
     assert entry is not None
     placement = a_placement(await stage.submit())
     guard = mod_is(keys.made("farm-1"), entry.revision)
@@ -154,7 +154,7 @@ async def test_a_placement_that_travels_with_the_wish_to_remove_keeps_the_target
     assert [outcome.succeeded for outcome in outcomes] == [True, True]
     await stage.cache.reached(outcomes[-1].revision, PATIENCE_SECONDS)
     controller = MadeController(
-        stage.ledgers, stage.writer, SystemClock(), Providing({"cloud": stage.cloud}, an_identity)
+        stage.ledgers, stage.settling(stage.writer), SystemClock(), Providing({"cloud": stage.cloud}, an_identity)
     )
     await controller.reconcile("farm-1")
     assert stage.made()["farm-1"].phase == MadePhase.UP
@@ -173,7 +173,7 @@ async def test_a_removal_that_did_not_see_a_placement_is_refused_by_etcd(etcd: E
         placement = a_placement(await stage.submit())
         await stage.write({keys.desired("farm-1", placement.id): placement})
         providing = Providing({"cloud": stage.cloud}, an_identity)
-        controller = MadeController(blind.ledgers, stage.writer, SystemClock(), providing)
+        controller = MadeController(blind.ledgers, blind.settling(stage.writer), SystemClock(), providing)
         asked = asyncio.create_task(controller.reconcile("farm-1"))
         await asyncio.sleep(0)
         async with running(blind.cache.run()):
@@ -213,7 +213,7 @@ async def test_a_placement_that_is_late_finds_the_door_closed_at_every_step_of_a
         stage.ledgers, FencedWriter(late), SystemClock(), make_identity=an_identity, failpoints=Failpoints()
     )
     providing = Providing({"cloud": stage.cloud}, an_identity)
-    controller = MadeController(stage.ledgers, stage.writer, SystemClock(), providing)
+    controller = MadeController(stage.ledgers, stage.settling(stage.writer), SystemClock(), providing)
     async with running(scheduler.run()):
         await late.holds.wait()
         leaving = replace(stage.made()["farm-1"], want=REMOVE)
@@ -255,8 +255,8 @@ async def test_what_has_not_started_moves_to_a_newcomer(stage: Stage) -> None:
         assert moved.reason == "Moved"
         assert all(one.want == "run" for one in stage.placed(first))
         await stage.report(moved, "Cancelled", reason="Cancelled")
-        await stage.until(lambda: stage.cache.snapshot.count("status/ended", slow) == 1)
-        (ended,) = [entry.read(Ended) for entry in stage.cache.snapshot.all("status/ended", slow)]
+        await stage.until(lambda: stage.cache.snapshot.count(keys.ENDED, slow) == 1)
+        (ended,) = [entry.read() for entry in stage.cache.snapshot.all(keys.ENDED, slow)]
         assert [(task.reason, task.decision) for task in ended.tasks] == [("Moved", "move")]
 
 

@@ -11,20 +11,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from controlplane.controller_manager.made_targets import MadeController, Providing
 from controlplane.controller_manager.runner import Controller
 from controlplane.controller_manager.scaling import ScalingController
-from controlplane.controller_manager.scaling_made import MadeController, Providing
-from controlplane.controller_manager.targets import Targets
+from controlplane.controller_manager.target_controller import TargetController
 from controlplane.model.errors import Conflict, Deposed
-from controlplane.model.scalepolicy import Made, Scaling, TargetSize, TargetTemplate
+from controlplane.model.scalepolicy import TargetSize, TargetTemplate
 from controlplane.store import keys
 from controlplane.store.fenced import FencedWriter
 from controlplane.store.kv import Store
 from tests.builders import a_fulfilment, an_identity, an_order
 from tests.clock import ManualClock
-from tests.component.leader_stage import Replica, following, lead
+from tests.component.leader_stage import Mortal, Replica, following, lead
 from tests.component.scaling_stage import Cloud, a_policy
-from tests.component.test_controllers_interrupted import Mortal
 from tests.etcd import Etcd
 
 ORDER = an_order().of(4).jobs(cpu=1)
@@ -38,9 +37,9 @@ async def converge(replica: Replica, writer: FencedWriter, cloud: Cloud) -> None
     clock = ManualClock()
     providing = Providing({"cloud": cloud, "cluster-api": cloud}, an_identity)
     controllers: list[Controller] = [
-        ScalingController(replica.ledgers, writer, clock, an_identity),
-        MadeController(replica.ledgers, writer, clock, providing),
-        Targets(replica.ledgers, writer, clock),
+        ScalingController(replica.ledgers, replica.settling(writer), clock, an_identity),
+        MadeController(replica.ledgers, replica.settling(writer), clock, providing),
+        TargetController(replica.ledgers, replica.settling(writer), clock),
     ]
     for _ in range(60):
         before = replica.cache.revision
@@ -73,18 +72,8 @@ LOSES_ITS_POLICY = [write({POLICY: a_policy(min=2)}), WORK, BUSY, write({POLICY:
 
 
 def state(replica: Replica) -> dict[str, Any]:
-    trees = ("status/made", "status/scaling", "status/targets", "config/targets", "inventory", "desired")
-    return {
-        entry.stored.key: _plain(msgspec.json.decode(entry.stored.value))
-        for tree in trees
-        for entry in replica.cache.snapshot.all(tree)
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items() if name not in _VARIES}
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+    trees = (keys.MADE, keys.SCALING, keys.TARGET_STATUS, keys.TARGETS, keys.INVENTORY, keys.DESIRED)
+    return replica.contents(trees, without=_VARIES)
 
 
 AnyCloud = TypeVar("AnyCloud", bound=Cloud)
@@ -156,7 +145,7 @@ async def test_what_the_acts_lead_to(etcd: Etcd) -> None:
         async def after(act: Act) -> dict[str, tuple[str, str, Any]]:
             await act(replica)
             await converge(replica, writer, cloud)
-            made = [entry.read(Made) for entry in replica.cache.snapshot.all("status/made")]
+            made = [entry.read() for entry in replica.cache.snapshot.all(keys.MADE)]
             assert {one.target for one in made} == set(cloud.clusters)
             return {one.target: (one.phase, one.want, one.capacity["cpu"]) for one in made}
 
@@ -166,8 +155,8 @@ async def test_what_the_acts_lead_to(etcd: Etcd) -> None:
         assert await after(BUSY) == {"farm-1": small, "farm-2": small}
         assert await after(write({POLICY: None})) == {"farm-1": ("Up", "remove", 1)}
         assert await after(OVER) == {}
-        assert list(replica.cache.snapshot.all("config/targets")) == []
-        assert replica.read(Scaling, "status/scaling", "farm") is None
+        assert list(replica.cache.snapshot.all(keys.TARGETS)) == []
+        assert replica.read(keys.SCALING, "farm") is None
         assert await after(GETS_LARGER[0]) == {"farm-1": small}
         await after(WORK)
         assert await after(BUSY) == {"farm-1": ("Up", "run", 2)}

@@ -14,9 +14,7 @@ from controlplane.aio.clock import SystemClock
 from controlplane.aio.failpoint import Failpoints
 from controlplane.cache.past import ledgers_at
 from controlplane.controller_manager import controllers
-from controlplane.engine.backlog import Backlog
 from controlplane.engine.decide import decide
-from controlplane.engine.world import Lookout
 from controlplane.model import times
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.job import Job
@@ -25,6 +23,8 @@ from controlplane.model.settings import Settings
 from controlplane.model.target import Target, Window
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.store import keys
+from controlplane.survey.backlog import Backlog
+from controlplane.survey.world_builder import WorldBuilder
 from tests.builders import a_session, an_identity
 from tests.component.leader_stage import Replica, following, lead, running
 from tests.engine_stage import a_job, order_of
@@ -71,11 +71,11 @@ class Stage(Replica):
         return placed()
 
     def cycles(self) -> list[Cycle]:
-        return sorted((entry.read(Cycle) for entry in self.cache.snapshot.all("cycles")), key=lambda cycle: cycle.n)
+        return sorted((entry.read() for entry in self.cache.snapshot.all(keys.CYCLES)), key=lambda cycle: cycle.n)
 
     def revisions(self, order: str) -> list[int]:
         """When each of its fulfilments was written."""
-        return [entry.revision for entry in self.cache.snapshot.all("desired") if entry.read(Fulfilment).order == order]
+        return [entry.revision for entry in self.cache.snapshot.all(keys.DESIRED) if entry.read().order == order]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_a_gang_is_written_in_one_transaction_with_its_claims(stage: Stage
     )
     await stage.is_placed(gang, count=301)
     assert {one.target for one in stage.placed(gang)} == {"t1", "t2", "t3"}
-    claim = stage.cache.snapshot.get("claims", "licence")
+    claim = stage.cache.snapshot.get(keys.CLAIMS, "licence")
     assert claim is not None
     assert {*stage.revisions(gang), claim.revision} == {claim.revision}
 
@@ -122,8 +122,11 @@ async def test_who_is_preempted_stops_goes_back_to_the_queue_and_runs_again_late
     high = await stage.submit((1, a_job()), priority=90, preempts=True)
     await stage.until(lambda: [(one.want, one.reason) for one in stage.placed(low)] == [("stop", "Preempted")])
     assert stage.placed(high) == []
+    (record,) = [entry.read() for entry in stage.cache.snapshot.all(keys.PREEMPTIONS)]
+    assert (record.fulfilment, record.by) == (victim.id, high)
     await stage.report(victim, "Cancelled", reason="Cancelled")
     (urgent,) = await stage.is_placed(high)
+    await stage.until(lambda: not stage.cache.snapshot.count(keys.PREEMPTIONS))
     assert stage.placed(low) == []
     assert stage.phase(low) not in ("Failed", "Cancelled")
     await stage.report(urgent, "Succeeded")
@@ -186,7 +189,7 @@ async def test_every_cycle_is_decided_the_same_again_on_ledgers_of_its_time(stag
 async def decided_again(stage: Stage, cycle: Cycle) -> str:
     ledgers = await ledgers_at(stage.store, cycle.revision)
     now = times.parse(cycle.now, "now")
-    lookout, backlog = Lookout(ledgers), Backlog(ledgers)
-    backlog.update(list(ledgers.orders), now, lookout.book(ledgers.cache.snapshot))
-    world = lookout.look(now, apart=backlog.apart, preempting=backlog.preempting)
+    builder, backlog = WorldBuilder(ledgers), Backlog(ledgers)
+    backlog.update(list(ledgers.orders), now, builder.book(ledgers.cache.snapshot))
+    world = builder.build(now, spread_orders=backlog.apart, preempting=backlog.preempting)
     return decide(world, backlog.queues()).digest()

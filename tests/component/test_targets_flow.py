@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.settings import Settings
-from controlplane.model.target import Target, TargetStatus
+from controlplane.model.target import TargetStatus
 from controlplane.store import keys
 from tests.builders import a_session, a_target, an_order
 from tests.component.leading_stage import Stage, leading
@@ -26,7 +26,7 @@ async def stage(etcd: Etcd) -> AsyncIterator[Stage]:
 
 
 def status_of(stage: Stage, target: str) -> TargetStatus | None:
-    return stage.read(TargetStatus, "status/targets", target)
+    return stage.read(keys.TARGET_STATUS, target)
 
 
 async def is_in(stage: Stage, target: str, phase: str) -> TargetStatus:
@@ -37,7 +37,7 @@ async def is_in(stage: Stage, target: str, phase: str) -> TargetStatus:
 
 
 async def wish(stage: Stage, target: str, **wishes: Any) -> None:
-    there = stage.read(Target, "config/targets", target)
+    there = stage.read(keys.TARGETS, target)
     assert there is not None
     await stage.write({keys.config("targets", target): msgspec.structs.replace(there, **wishes)})
 
@@ -122,9 +122,9 @@ async def test_a_deleted_target_is_gone_and_then_away(stage: Stage) -> None:
     seen: list[str] = []
     stage.cache.subscribe(
         lambda deltas, _revision: seen.extend(
-            "away" if delta.new is None else delta.new.read(TargetStatus).phase
+            "away" if delta.new is None else delta.new.read().phase
             for delta in deltas
-            if delta.tree == "status/targets"
+            if delta.tree == keys.TARGET_STATUS
         )
     )
     await stage.write({keys.config("targets", "t1"): None})

@@ -19,11 +19,11 @@ from controlplane.store import codec, keys
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Item, delete, put
-from controlplane.verify import reading
 from controlplane.verify.checks import Checks
+from controlplane.verify.gathering import history_reader
 from tests.etcd import Etcd
-from tests.unit import past
-from tests.unit.past import ORDER
+from tests.unit.verify import past
+from tests.unit.verify.past import ORDER
 
 OTHER = "01ARZ3NDEKTSV4RRFFQ69G5FAW"
 THIRD = "01ARZ3NDEKTSV4RRFFQ69G5FAX"
@@ -101,8 +101,8 @@ async def test_what_goes_on_while_it_is_looked_at_is_in_order(store: Store) -> N
     holder = past.fulfilment("A", holds=("licence",))
     await plant(store, **{keys.order(ORDER): past.order()})
     await plant(store, **{past.place("A"): holder, keys.claim("licence"): past.claim("licence", "A")})
-    _, checks = await reading.read(store, Checks)
-    looking = asyncio.create_task(reading.settle(store, checks.suspicions, SystemClock()))
+    _, checks = await history_reader.read(store, Checks)
+    looking = asyncio.create_task(history_reader.settle(store, checks.suspicions, SystemClock()))
     await plant(store, **{keys.observed("eu", "A"): past.observed("A", "Succeeded")})
     over = {keys.ended(ORDER, "A"): past.ended("A"), keys.order_status(ORDER): past.status("Succeeded")}
     gone = (past.place("A"), keys.observed("eu", "A"), keys.claim("licence"))
@@ -110,7 +110,7 @@ async def test_what_goes_on_while_it_is_looked_at_is_in_order(store: Store) -> N
     await store.commit(Item(then=writes))
     async with asyncio.timeout(LEASE_SECONDS):
         await looking
-    checks.tell_suspicions()
+    checks.report_suspicions()
     said = [checks.exclusive.verdict(), checks.lifecycle.verdict(), checks.leader.verdict()]
     assert [verdict.violations for verdict in said] == [(), (), ()]
 

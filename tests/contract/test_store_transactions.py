@@ -14,9 +14,8 @@ from controlplane.store.transaction import (
     Fence,
     Item,
     absent,
-    creating,
+    create_item,
     delete,
-    delete_prefix,
     get,
     lease_is,
     mod_is,
@@ -25,6 +24,7 @@ from controlplane.store.transaction import (
     put,
     unchanged_below,
 )
+from tests.prefixes import delete_prefix
 
 A, B, LEADER = "/controlplane/a", "/controlplane/b", "/controlplane/election/1"
 
@@ -94,7 +94,7 @@ async def test_new_keys_of_a_group_are_put_whichever_of_them_are_there_already(
     for at in there:
         await store.commit(Item(then=(put(names[at], b"old"),)))
     before = await store.revision()
-    outcomes = await store.commit_group([creating(name, b"new") for name in names])
+    outcomes = await store.commit_group([create_item(name, b"new") for name in names])
     assert [outcome.succeeded for outcome in outcomes] == [at not in there for at in range(3)]
     assert {outcome.revision for outcome in outcomes} == {before + (len(there) < 3)}
     for at, (name, outcome) in enumerate(zip(names, outcomes, strict=True)):
@@ -104,9 +104,9 @@ async def test_new_keys_of_a_group_are_put_whichever_of_them_are_there_already(
 
 async def test_a_group_of_new_keys_has_its_limits(store: Store) -> None:
     with pytest.raises(LimitExceeded):
-        await store.commit_group([creating(f"/controlplane/{at}", b"") for at in range(MAX_OPERATIONS)])
+        await store.commit_group([create_item(f"/controlplane/{at}", b"") for at in range(MAX_OPERATIONS)])
     with pytest.raises(LimitExceeded):
-        await store.commit_group([creating(f"/controlplane/{at}", b"x" * (MAX_BYTES // 2)) for at in range(3)])
+        await store.commit_group([create_item(f"/controlplane/{at}", b"x" * (MAX_BYTES // 2)) for at in range(3)])
     assert await value(store, "/controlplane/0") is None
 
 

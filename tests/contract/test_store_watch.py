@@ -13,7 +13,7 @@ from controlplane.model.errors import Compacted
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Item, delete, put
-from controlplane.store.watch import Batch, Change, watch
+from controlplane.store.watch import Change, WatchBatch, watch
 from tests.etcd import Etcd, free_ports
 from tests.proxy import proxied
 
@@ -24,7 +24,7 @@ async def write(store: Store, *names: str, value: bytes = b"v") -> int:
     return (await store.commit(Item(then=tuple(put(f"{PREFIX}{name}", value) for name in names)))).revision
 
 
-async def follow(batches: AsyncIterator[Batch], until: int) -> list[Change]:
+async def follow(batches: AsyncIterator[WatchBatch], until: int) -> list[Change]:
     """All changes up to that revision."""
     changes: list[Change] = []
     async with asyncio.timeout(60):

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.test_up_and_down import Folder, eventually
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
-    made = Folder(tmp_path / "data")
-    yield made
-    made.call("controlplane", "down")
+from tests.integration.folder import Folder, eventually
 
 
 def refused(folder: Folder, *arguments: str) -> str:

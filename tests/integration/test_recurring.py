@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.integration.test_up_and_down import Folder, eventually
+from tests.integration.folder import Folder, eventually
 
 RUNS = 3
 DOCUMENT = f"""
@@ -16,13 +14,6 @@ kind: Order
 packet: {{jobs: [{{job: {{command: ["{sys.executable}", --version]}}}}]}}
 schedule: {{cron: "* * * * * *", tz: Europe/Berlin, missed: all, limit: {RUNS}}}
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
-    made = Folder(tmp_path / "data")
-    yield made
-    made.call("controlplane", "down")
 
 
 @pytest.mark.timeout(400)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from controlplane.providers.local import made_here
-from tests.integration.test_up_and_down import SECONDS, Folder, eventually
+from tests.integration.folder import SECONDS, Folder, eventually
 
 
 class Farm(Folder):

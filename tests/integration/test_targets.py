@@ -167,7 +167,7 @@ async def test_a_joblet_that_joins_gets_work_and_rests_when_its_target_is_delete
         await world.witness.until(lambda: history(world, "guest")[-1:] == ["away"], "its status is away")
         assert history(world, "guest")[-5:] == ["Ready", "Draining", "Drained", "Gone", "away"]
         log = world.folder / "logs" / "guest.log"
-        await until(lambda: "rests until it is made again" in log.read_text(), "the joblet rests")
+        await until(lambda: "idle until it is created again" in log.read_text(), "the joblet is idle")
         await world.witness.until(lambda: keys.live("guest") not in world.witness.values, "its session is over")
         assert process.returncode is None
         assert "NotFound" in await world.cpctl("get", "target", "guest", code=1), "it does not make it again"

@@ -2,79 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane.cli.up import leftovers, processes
-from controlplane.cli.up.layout import Layout
-
-SECONDS = 100.0
-
-
-class Folder:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def call(self, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The options come first: behind `--` they would belong to the command."""
-        argv = [sys.executable, "-m", f"controlplane.cli.{module}", arguments[0], "--data-dir", str(self.path)]
-        return subprocess.run([*argv, *arguments[1:]], capture_output=True, text=True, timeout=SECONDS)
-
-    def up(self) -> subprocess.CompletedProcess[str]:
-        return self.call("controlplane", "up", "--detach", "--replicas", "1", "--targets", "1")
-
-    def cpctl(self, *arguments: str) -> Any:
-        answer = self.call("cpctl", *arguments, "-o", "json")
-        assert answer.returncode == 0, answer.stderr
-        return json.loads(answer.stdout)
-
-    def up_json(self) -> Any:
-        return json.loads((self.path / "up.json").read_text())
-
-    def submit(self, *command: str) -> str:
-        file = self.path / "order.json"
-        file.write_text(json.dumps({"kind": "Order", "packet": {"jobs": [{"job": {"command": list(command)}}]}}))
-        identity: str = self.cpctl("submit", "-f", str(file))["id"]
-        return identity
-
-    def task(self, order: str) -> Any:
-        return self.cpctl("get", "order", order)["tasks"][0]
-
-    def alive(self) -> list[str]:
-        """Every process that names this folder."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                arguments = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-            except OSError:
-                continue
-            if str(self.path).encode() in arguments:
-                found.append(arguments.replace(b"\0", b" ").decode())
-        return found
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < give_up, "it never came true"
-        time.sleep(0.1)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
-    made = Folder(tmp_path / "data")
-    yield made
-    made.call("controlplane", "down")
+from controlplane.aio import processes
+from controlplane.standalone import recorded_processes
+from controlplane.standalone.layout import Layout
+from tests.integration.folder import Folder, eventually
 
 
 @pytest.mark.timeout(400)
@@ -95,7 +35,7 @@ def test_an_order_outlives_its_supervisor_its_replica_and_a_down_and_up(folder: 
     eventually(lambda: folder.up_json()["replicas"][0]["pid"] != replica["pid"])
     assert folder.up_json()["replicas"][0]["grpc"] == replica["grpc"]
 
-    supervisor = leftovers.supervisor(Layout(folder.path))
+    supervisor = recorded_processes.supervisor(Layout(folder.path))
     assert supervisor is not None
     supervisor.send(signal.SIGKILL)
     processes.wait_gone([supervisor], 10.0)
@@ -115,7 +55,7 @@ def test_an_order_outlives_its_supervisor_its_replica_and_a_down_and_up(folder: 
 @pytest.mark.timeout(200)
 def test_down_cleans_up_after_a_killed_supervisor(folder: Folder) -> None:
     assert folder.up().returncode == 0
-    supervisor = leftovers.supervisor(Layout(folder.path))
+    supervisor = recorded_processes.supervisor(Layout(folder.path))
     assert supervisor is not None
     supervisor.send(signal.SIGKILL)
     processes.wait_gone([supervisor], 10.0)

@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.fault_reports import end_if_it_hangs, pytest_runtest_makereport, pytest_terminal_summary, tell
 from tests.kubernetes.kubelet import Cluster
 from tests.kubernetes.server import KubeServer, find_binary, running_server
 
-# What has a bound has it in the test; this only ends a test that hangs.
-_TEST_SECONDS = 300
-_TAIL = 60
-_TOLD = pytest.StashKey[list[str]]()
-
-Tell = Callable[[str], None]
-
-
-@pytest.fixture
-def tell(request: pytest.FixtureRequest) -> Tell:
-    """Shows a line at the end of the run."""
-    told = request.config.stash.setdefault(_TOLD, [])
-    return lambda line: told.append(f"{request.node.name}: {line}")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for line in config.stash.get(_TOLD, []):
-        terminalreporter.write_line(line)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """After a failure, what the parts said."""
-    report = yield
-    folder = getattr(item, "funcargs", {}).get("tmp_path")
-    if report.failed and isinstance(folder, Path):
-        for log in sorted(folder.glob("*/*.log")):
-            tail = log.read_text(errors="replace").splitlines()[-_TAIL:]
-            report.sections.append((log.name, "\n".join(tail)))
-    return report
+__all__ = ["binary_or_skip", "cluster", "kube", "pytest_collection_modifyitems", "pytest_runtest_makereport",
+           "pytest_terminal_summary", "second_kube", "tell"]  # fmt: skip
 
 
 @cache
@@ -56,8 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.kubernetes)
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(_TEST_SECONDS))
+            end_if_it_hangs(item)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.joblet.drivers.kubernetes.access import connect
-from controlplane.joblet.drivers.kubernetes.api import Answered, Api
+from controlplane.joblet.drivers.kubernetes.api import Answered, Api, connect
 from controlplane.model.errors import Compacted, Unavailable
 from tests.kubernetes.conftest import binary_or_skip
 from tests.kubernetes.kubelet import Cluster

@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from controlplane.joblet.drivers.kubernetes.access import connect
-from controlplane.joblet.drivers.kubernetes.api import Answered
+from controlplane.joblet.drivers.kubernetes.api import Answered, connect
 from controlplane.model import kubeconfig
 from controlplane.model.kubeconfig import Kubeconfig
 from tests.kubernetes.conftest import binary_or_skip

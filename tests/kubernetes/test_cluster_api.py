@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from controlplane.aio.backoff import doubling
 from controlplane.aio.clock import SystemClock
 from controlplane.model.errors import Conflict, OutcomeUnknown, Refused, StaleAttempt, Unavailable
 from controlplane.model.scalepolicy import ClusterApi, Made
 from controlplane.providers.cluster_api import ClusterApiProvider, by_file
-from controlplane.providers.webhook import Patience
+from controlplane.providers.retry_policy import RetryPolicy
 from tests.kubernetes.conftest import binary_or_skip
 from tests.kubernetes.kubelet import Cluster, Json
 from tests.kubernetes.management import TEMPLATE, Front, define
 from tests.kubernetes.server import KubeServer, running_server
 
-QUICK = Patience(answer_seconds=5.0, tries=3, pause_seconds=0.01)
+QUICK = RetryPolicy(answer_seconds=5.0, tries=3, backoff=doubling(0.01, 100.0))
 _numbers = itertools.count(1)
 
 
@@ -34,7 +35,7 @@ class Pool:
             cluster_api=ClusterApi(namespace=namespace, template="pool", machine={"cpu": 4}),
         )  # fmt: skip
 
-    def provider(self, kubeconfig: Path | None = None, patience: Patience = QUICK) -> ClusterApiProvider:
+    def provider(self, kubeconfig: Path | None = None, patience: RetryPolicy = QUICK) -> ClusterApiProvider:
         return ClusterApiProvider(by_file(str(kubeconfig or self.kube.kubeconfig)), SystemClock(), patience)
 
     async def all(self) -> dict[str, Json]:
@@ -120,8 +121,8 @@ async def test_writers_that_meet_agree_on_the_latest_request(pool: Pool) -> None
     assert await pool.replicas() == {"farm-1": 9}
 
 
-def replace_tries(patience: Patience, tries: int) -> Patience:
-    return Patience(patience.answer_seconds, tries, patience.pause_seconds)
+def replace_tries(patience: RetryPolicy, tries: int) -> RetryPolicy:
+    return RetryPolicy(patience.answer_seconds, tries, patience.backoff)
 
 
 async def test_what_somebody_else_made_is_left_alone(pool: Pool) -> None:
@@ -185,7 +186,7 @@ class Listening(SystemClock):
 async def test_a_write_that_acts_and_does_not_answer_is_made_once(
     pool: Pool, front: Front, tmp_path: Path, method: str
 ) -> None:
-    short = Patience(answer_seconds=1.0, tries=3, pause_seconds=0.01)
+    short = RetryPolicy(answer_seconds=1.0, tries=3, backoff=doubling(0.01, 100.0))
     provider = pool.provider(behind(front, pool.kube, tmp_path), short)
     if method == "PUT":
         await provider.create(pool.made)

@@ -11,13 +11,14 @@ import pytest
 
 from controlplane.aio.clock import SystemClock
 from controlplane.aio.failpoint import NONE
-from controlplane.joblet.drivers.kubernetes.access import connect
-from controlplane.joblet.drivers.kubernetes.driver import KubernetesDriver, Times
+from controlplane.joblet.attempt_records import AttemptRecords
+from controlplane.joblet.drivers.kubernetes.api import connect
+from controlplane.joblet.drivers.kubernetes.container_logs import ClusterLogs
 from controlplane.joblet.drivers.kubernetes.journal import Journal, intent_of
-from controlplane.joblet.drivers.kubernetes.logs import ClusterLogs
-from controlplane.joblet.drivers.kubernetes.pod import Place, name_of, pod_of
-from controlplane.joblet.home import Folder, read_boot
-from controlplane.joblet.records import Records
+from controlplane.joblet.drivers.kubernetes.kubernetes_driver import KubernetesDriver
+from controlplane.joblet.drivers.kubernetes.pod import PodDefaults, name_of, pod_of
+from controlplane.joblet.drivers.kubernetes.pod_supervisor import ClusterTimes
+from controlplane.joblet.joblet_state import JobletFolder, read_boot
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef, TaskSpec
 from controlplane.model.identity import Mint
 from tests.kubernetes.kubelet import PATIENCE_SECONDS, Cluster, Json, Kubelet, terminated
@@ -26,7 +27,7 @@ from tests.kubernetes.server import KubeServer
 CLOCK = SystemClock()
 MINT = Mint(lambda: 1_700_000_000_000, lambda size: bytes(range(size)))
 NAMESPACE = "alone"
-PLACE = Place(namespace=NAMESPACE)
+PLACE = PodDefaults(namespace=NAMESPACE)
 REQUEST_SECONDS = 1.0
 FOR_EVER = 1e6
 
@@ -45,15 +46,15 @@ class Stage:
         self, *, confirmed: bool = True, start: float = 60.0, in_view: bool = True
     ) -> AsyncIterator[KubernetesDriver]:
         """Begins when the cluster is in view; or before it is, with nothing known but what the folder tells."""
-        home = Folder(self._folder, read_boot())
-        records = Records(self._folder, boot=home.boot, clock=CLOCK)
+        state = JobletFolder(self._folder, read_boot())
+        records = AttemptRecords(self._folder, boot=state.boot, clock=CLOCK)
         api = await connect(str(self._server.kubeconfig), seconds=REQUEST_SECONDS)
-        times = Times(tombstone=4.0, start=start)
+        times = ClusterTimes(tombstone=4.0, start=start)
         driver = KubernetesDriver(
             self.target,
             api,
             PLACE,
-            home,
+            state,
             records,
             clock=CLOCK,
             times=times,
@@ -61,9 +62,9 @@ class Stage:
             logs=ClusterLogs(api, PLACE.namespace).open,
         )
         driver.attach(lambda identity: self.changed.set())
-        self.home = home
+        self.state = state
         if confirmed:
-            home.confirm(CLOCK.monotonic(), FOR_EVER)
+            state.confirm(CLOCK.monotonic(), FOR_EVER)
         running = asyncio.create_task(driver.run())
         try:
             if in_view:
@@ -77,7 +78,7 @@ class Stage:
             await asyncio.gather(running, return_exceptions=True)
             await api.close()
             records.close()
-            home.close()
+            state.close()
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -153,7 +154,7 @@ async def test_nothing_is_made_while_the_session_is_not_confirmed(stage: Stage, 
         driver.drop(waits.id)
         assert driver.dying() == 0, "it was never asked for"
         start(driver, goes)
-        stage.home.confirm(CLOCK.monotonic(), FOR_EVER)
+        stage.state.confirm(CLOCK.monotonic(), FOR_EVER)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not await pods_of(cluster, goes):
                 await asyncio.sleep(0.01)

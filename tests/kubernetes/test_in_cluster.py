@@ -24,7 +24,7 @@ _IN_A_POD = (
 )
 _ASKS = """
 import asyncio, json
-from controlplane.joblet.drivers.kubernetes.access import connect, namespace_of
+from controlplane.joblet.drivers.kubernetes.api import connect, namespace_of
 from controlplane.joblet.drivers.kubernetes.api import Answered
 
 async def ask(api, path):

@@ -19,14 +19,15 @@ import yaml
 
 from controlplane.aio.clock import SystemClock
 from controlplane.aio.failpoint import NONE
-from controlplane.joblet.drivers.kubernetes.access import connect
-from controlplane.joblet.drivers.kubernetes.driver import KubernetesDriver, Times
+from controlplane.joblet.attempt_records import AttemptRecords
+from controlplane.joblet.drivers.kubernetes.api import connect
+from controlplane.joblet.drivers.kubernetes.container_logs import ClusterLogs
 from controlplane.joblet.drivers.kubernetes.journal import Journal, intent_of
-from controlplane.joblet.drivers.kubernetes.logs import ClusterLogs
-from controlplane.joblet.drivers.kubernetes.pod import Place
-from controlplane.joblet.home import Folder, read_boot
+from controlplane.joblet.drivers.kubernetes.kubernetes_driver import KubernetesDriver
+from controlplane.joblet.drivers.kubernetes.pod import PodDefaults
+from controlplane.joblet.drivers.kubernetes.pod_supervisor import ClusterTimes
+from controlplane.joblet.joblet_state import JobletFolder, read_boot
 from controlplane.joblet.log_source import LogQuery
-from controlplane.joblet.records import Records
 from controlplane.model.errors import Unavailable
 from controlplane.model.fulfilment import Fulfilment, TaskRef, TaskSpec
 from tests.builders import an_identity
@@ -108,15 +109,15 @@ def used(log: Path) -> set[tuple[str, str]]:
 async def a_driver(folder: Path, kubeconfig: Path) -> AsyncIterator[KubernetesDriver]:
     """One that goes on with what is in the folder, and whose session is confirmed for good."""
     clock = SystemClock()
-    home = Folder(folder, read_boot())
-    records = Records(folder, boot=home.boot, clock=clock)
+    state = JobletFolder(folder, read_boot())
+    records = AttemptRecords(folder, boot=state.boot, clock=clock)
     api = await connect(str(kubeconfig), seconds=1.0)
     driver = KubernetesDriver(
-        "eu", api, Place(namespace=TASKS), home, records, clock=clock, times=Times(tombstone=1.0), failpoints=NONE,
-        logs=ClusterLogs(api, TASKS).open,
+        "eu", api, PodDefaults(namespace=TASKS), state, records, clock=clock, times=ClusterTimes(tombstone=1.0),
+        failpoints=NONE, logs=ClusterLogs(api, TASKS).open,
     )  # fmt: skip
     driver.attach(lambda identity: None)
-    home.confirm(clock.monotonic(), 1e6)
+    state.confirm(clock.monotonic(), 1e6)
     running = asyncio.create_task(driver.run())
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -127,7 +128,7 @@ async def a_driver(folder: Path, kubeconfig: Path) -> AsyncIterator[KubernetesDr
         await asyncio.gather(running, return_exceptions=True)
         await api.close()
         records.close()
-        home.close()
+        state.close()
 
 
 def a_fulfilment() -> Fulfilment:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from controlplane.joblet.drivers.kubernetes.access import connect
-from controlplane.joblet.drivers.kubernetes.logs import ClusterLogs, ContainerLog, Tail
-from controlplane.joblet.drivers.kubernetes.pod import Place, name_of, pod_of
+from controlplane.joblet.drivers.kubernetes.api import connect
+from controlplane.joblet.drivers.kubernetes.container_logs import ClusterLogs, ContainerLog, LogTail
+from controlplane.joblet.drivers.kubernetes.pod import PodDefaults, name_of, pod_of
 from controlplane.joblet.log_source import LogQuery
 from controlplane.model.errors import NotFound, Refused, Unavailable
 from controlplane.model.fulfilment import Fulfilment, TaskRef, TaskSpec
@@ -57,7 +57,7 @@ class Box:
             id=self.identity, epoch=1, cycle=1, order="01HZZZZZZZZZZZZZZZZZZZZZZZ", target="here", tasks=(TASK,),
             jobs={"say": TaskSpec(image="registry.example/none:1", command=("say",))},
         )  # fmt: skip
-        body = pod_of(fulfilment, Place(namespace=NAMESPACE))
+        body = pod_of(fulfilment, PodDefaults(namespace=NAMESPACE))
         self.pod = await self._cluster.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", body)
         await self._kubelet.run(self.pod)
 
@@ -171,9 +171,9 @@ async def test_an_api_that_is_away_is_unavailable(
 @pytest.mark.parametrize("cut", [1, 2, 3, 100])
 def test_the_tail_is_found_wherever_the_blocks_are_cut(cut: int) -> None:
     for text, lines, start in ((b"a\nbc\n\nd\n", 2, 5), (b"a\nbc\n\nd", 1, 6), (b"a\n", 5, 0), (b"", 1, 0)):
-        tail = Tail(lines)
+        tail = LogTail(lines)
         for at in range(0, len(text), cut):
-            tail.hear(text[at : at + cut])
+            tail.feed(text[at : at + cut])
         assert tail.start == start, text
 
 

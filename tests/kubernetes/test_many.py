@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes.conftest import Tell
+from tests.fault_reports import Tell
 from tests.kubernetes.faulty import faulty
 from tests.kubernetes.kubelet import Cluster, busy_node
 from tests.kubernetes.server import KubeServer

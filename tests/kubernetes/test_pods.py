@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controlplane.joblet.drivers.kubernetes.access import connect
-from controlplane.joblet.drivers.kubernetes.pod import Place, files_of, pod_of, refs_of
+from controlplane.joblet.drivers.kubernetes.api import connect
+from controlplane.joblet.drivers.kubernetes.pod import PodDefaults, files_of, pod_of, refs_of
 from controlplane.model import manifest
 from controlplane.model.fulfilment import Fulfilment, Observed, TaskRef, TaskSpec
 from controlplane.model.job import Constraint, Constraints, Toleration
@@ -45,7 +45,7 @@ async def test_a_pod_with_all_that_a_job_may_say_is_taken_as_it_was_asked_for(
     kube: KubeServer, cluster: Cluster
 ) -> None:
     await cluster.add_namespace("everything")
-    place = Place(namespace="everything", pull_secrets=("all",), run_as_user=1000)
+    place = PodDefaults(namespace="everything", pull_secrets=("all",), run_as_user=1000)
     fulfilment = Fulfilment(
         id="01KXAMPLE00000000000000001",
         epoch=7,

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from controlplane.client import Client
-from controlplane.client.caller import Patience
+from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import Conflict, LimitExceeded, OutcomeUnknown, Refused, Unavailable
 from controlplane.wire.v1 import cluster_pb2, orders_pb2, resources_pb2
 from tests.robustness.load import an_order, hang_up
 
 RATE = 15.0
 LICENCES = tuple(f"chaos-licence-{number}" for number in range(12))
-_PATIENCE = Patience(attempt_seconds=1.0, total_seconds=3.0)
+_PATIENCE = CallTimeouts(attempt_seconds=1.0, total_seconds=3.0)
 _AGAIN_SECONDS = 0.1
 _LATE_SECONDS = 0.2
 _MOST_OPEN = 80
@@ -145,7 +145,7 @@ class Crowd:
         self, endpoints: Sequence[str], errands: Callable[[int], Errand], finals: Callable[[set[str]], int]
     ) -> None:
         turns = [tuple(endpoints[at:]) + tuple(endpoints[:at]) for at in range(len(endpoints))]
-        self._clients = [Client(turn, patience=_PATIENCE) for turn in turns]
+        self._clients = [Client(turn, timeouts=_PATIENCE) for turn in turns]
         self._errand = errands
         self._finals = finals
         self._loop = asyncio.get_running_loop()

@@ -161,7 +161,7 @@ async def compact(arena: Arena, strike: Strike) -> None:
 
 
 def _leader_key(world: World) -> str:
-    queue = [value for key, value in world.witness.values.items() if key.startswith(keys.ELECTION)]
+    queue = [value for key, value in world.witness.values.items() if key.startswith(keys.CANDIDATES.prefix)]
     return min(queue, key=lambda value: value.create_revision).key if queue else ""
 
 
@@ -169,7 +169,7 @@ async def revoke_lease(arena: Arena, strike: Strike) -> None:
     key = _leader_key(arena.world)
     if key:
         with suppress(ControlPlaneError):
-            await arena.world.witness.store.revoke(int(key.removeprefix(keys.ELECTION), 16))
+            await arena.world.witness.store.revoke(int(key.removeprefix(keys.CANDIDATES.prefix), 16))
 
 
 async def delete_leader_key(arena: Arena, strike: Strike) -> None:

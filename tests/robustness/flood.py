@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from controlplane.client import Client
-from controlplane.client.caller import Patience
+from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import LimitExceeded, OutcomeUnknown, Unavailable
 from controlplane.wire.v1 import orders_pb2
 from tests.robustness.load import Rates, an_order
 from tests.robustness.patience import PATIENCE_SECONDS
 from tests.robustness.world import UNIQUE, World
 
-_PATIENCE = Patience(attempt_seconds=10.0, total_seconds=PATIENCE_SECONDS)
+_PATIENCE = CallTimeouts(attempt_seconds=10.0, total_seconds=PATIENCE_SECONDS)
 _STEP_SECONDS = 0.05
 # One of so many orders needs a unique resource, of which few are done at a time.
 _UNIQUE_ONE_OF = 200
@@ -28,7 +28,7 @@ _LOOK_SECONDS = 0.25
 class Flood:
     def __init__(self, endpoints: Sequence[str]) -> None:
         turns = [tuple(endpoints[at:]) + tuple(endpoints[:at]) for at in range(len(endpoints))]
-        self._clients = [Client(turn, patience=_PATIENCE) for turn in turns]
+        self._clients = [Client(turn, timeouts=_PATIENCE) for turn in turns]
         self._tasks: set[asyncio.Task[None]] = set()
         self._offering: asyncio.Task[None] | None = None
         self._turn = 0

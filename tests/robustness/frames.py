@@ -83,4 +83,4 @@ def _is_fenced(message: bytes) -> bool:
     except DecodeError:
         return False
     nested = any(operation.HasField("request_txn") for operation in request.success)
-    return nested and any(compare.key.startswith(keys.ELECTION.encode()) for compare in request.compare)
+    return nested and any(compare.key.startswith(keys.CANDIDATES.prefix.encode()) for compare in request.compare)

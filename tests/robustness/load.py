@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from controlplane.client import Client
-from controlplane.client.caller import Patience
+from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import LimitExceeded, OutcomeUnknown, Unavailable
 from controlplane.wire.v1 import common_pb2, jobs_pb2, orders_pb2, packets_pb2
 from tests.robustness.patience import PATIENCE_SECONDS
@@ -24,7 +24,7 @@ LEAST = 50
 _WARM_SECONDS = 2.5
 _WINDOWS = 20
 _LATE_SECONDS = 0.2
-_PATIENCE = Patience(attempt_seconds=1.0, total_seconds=5.0)
+_PATIENCE = CallTimeouts(attempt_seconds=1.0, total_seconds=5.0)
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Load:
 
     def __init__(self, endpoints: Sequence[str], rate: float = OFFERED, make: Make | None = None) -> None:
         turns = [tuple(endpoints[at:]) + tuple(endpoints[:at]) for at in range(len(endpoints))]
-        self._clients = [Client(turn, patience=_PATIENCE) for turn in turns]
+        self._clients = [Client(turn, timeouts=_PATIENCE) for turn in turns]
         self._rate = rate
         self._make = make or a_mixed_order
         self._loop = asyncio.get_running_loop()

@@ -15,18 +15,19 @@ import msgspec
 
 from controlplane.aio.clock import SystemClock, wall_milliseconds
 from controlplane.client import Client
-from controlplane.client.caller import Patience
+from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import OutcomeUnknown, Unavailable
 from controlplane.model.fulfilment import Ended
-from controlplane.verify import history, p8_cache, reading, records
+from controlplane.verify import history, joblet_records, p8_cache
 from controlplane.verify.checks import Checks
-from controlplane.verify.verdict import Verdict
+from controlplane.verify.gathering import history_reader
+from controlplane.verify.promise_verdicts import PromiseVerdict
 from tests.robustness.load import Load
 from tests.robustness.parts import Replica
 from tests.robustness.patience import PATIENCE_SECONDS
 from tests.robustness.world import World
 
-_PATIENT = Patience(attempt_seconds=PATIENCE_SECONDS, total_seconds=PATIENCE_SECONDS)
+_PATIENT = CallTimeouts(attempt_seconds=PATIENCE_SECONDS, total_seconds=PATIENCE_SECONDS)
 ALL = ("P1", "P2", "P3", "P4", "P5", "P7", "P8", "P9")
 
 
@@ -46,8 +47,8 @@ async def held(world: World, acknowledged: set[str], *promises: str, strewn: Set
     await world.witness.caught_up()
     broken = []
     checks = listened(world)
-    await reading.settle(world.witness.store, checks.suspicions, SystemClock())
-    checks.tell_suspicions()
+    await history_reader.settle(world.witness.store, checks.suspicions, SystemClock())
+    checks.report_suspicions()
     for verdict in (*judge(world, acknowledged, checks), *caches):
         verdict = _without(verdict, strewn)
         if verdict.promise in (promises or ALL) and not _is_kept(verdict):
@@ -57,14 +58,14 @@ async def held(world: World, acknowledged: set[str], *promises: str, strewn: Set
     succeeded_once(world, acknowledged)
 
 
-def _without(verdict: Verdict, strewn: Set[str]) -> Verdict:
+def _without(verdict: PromiseVerdict, strewn: Set[str]) -> PromiseVerdict:
     left = tuple(found for found in verdict.violations if found.key not in strewn)
     if len(left) == len(verdict.violations):
         return verdict
     return msgspec.structs.replace(verdict, violations=left, ok=not left)
 
 
-def _is_kept(verdict: Verdict) -> bool:
+def _is_kept(verdict: PromiseVerdict) -> bool:
     """Simulated attempts die with their joblet and leave no record of their end, so P4 may be unknown in part."""
     return bool(verdict.checked) and (verdict.ok is True or (verdict.ok is None and verdict.promise == "P4"))
 
@@ -109,7 +110,7 @@ def listened(world: World) -> Checks:
     return checks
 
 
-def judge(world: World, acknowledged: set[str], checks: Checks | None = None) -> Iterator[Verdict]:
+def judge(world: World, acknowledged: set[str], checks: Checks | None = None) -> Iterator[PromiseVerdict]:
     checks = checks or listened(world)
     checks.orders.acknowledged(acknowledged, now_milliseconds=wall_milliseconds())
     for record in recorded(world):
@@ -125,16 +126,16 @@ def judge(world: World, acknowledged: set[str], checks: Checks | None = None) ->
     yield checks.leader.verdict(ttl_seconds=world.ttl)
 
 
-def recorded(world: World) -> Iterator[records.Record]:
+def recorded(world: World) -> Iterator[joblet_records.JobletRecord]:
     """What the joblets wrote down."""
     for joblet in world.joblets.values():
         for line in joblet.records().splitlines():
-            record = records.parse(line)
+            record = joblet_records.parse(line)
             if record is not None:
                 yield record
 
 
-async def compare_caches(world: World) -> list[Verdict]:
+async def compare_caches(world: World) -> list[PromiseVerdict]:
     running = [replica for replica in world.replicas.values() if replica.running]
     return [p8_cache.judge(await asyncio.gather(*(_told(world, replica) for replica in running)))]
 
@@ -159,12 +160,12 @@ async def _revision(client: Client) -> int:
         return 0
 
 
-async def _told(world: World, replica: Replica) -> p8_cache.Told:
+async def _told(world: World, replica: Replica) -> p8_cache.CacheAnswer:
     name = replica.name
-    async with Client([replica.grpc], patience=_PATIENT) as client:
+    async with Client([replica.grpc], timeouts=_PATIENT) as client:
         try:
             told = await client.cluster.hash()
         except (Unavailable, OutcomeUnknown) as error:
-            return p8_cache.Told(name, failure=str(error))
-    listing = await reading.listing(world.witness.store, told.revision)
-    return p8_cache.Told(name, told.revision, told.hash, told.keys, listing.hash(), listing.keys)
+            return p8_cache.CacheAnswer(name, failure=str(error))
+    listing = await history_reader.listing(world.witness.store, told.revision)
+    return p8_cache.CacheAnswer(name, told.revision, told.hash, told.keys, listing.hash(), listing.keys)

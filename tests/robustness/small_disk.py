@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from controlplane.aio.processes import arguments_of, pids
+from controlplane.joblet.drivers.process.spawner import fork_server_of
 from tests.robustness.parts import Joblet
 
 SIZE = 4 << 20
@@ -33,7 +33,9 @@ class SmallDisk:
                         file.write(bytes(4096))
                 except OSError:
                     return
-        self._limited = [joblet.pid, *(pid for pid in pids() if _makes_shims(pid, joblet))]
+        # Shims that are there already are left alone: they could not even write where they have room.
+        server = fork_server_of(joblet.data)
+        self._limited = [joblet.pid, *((server.pid,) if server is not None else ())]
         for pid in self._limited:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
@@ -42,12 +44,6 @@ class SmallDisk:
             (self.folder / "ballast").unlink()
         for pid in self._limited:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-
-
-def _makes_shims(pid: int, joblet: Joblet) -> bool:
-    """Shims that are there already are left alone: they could not even write where they have room."""
-    arguments = arguments_of(pid)
-    return arguments[-1:] == [str(joblet.data)] and set(arguments[-2]) == {"-"}
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from controlplane.store import keys
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import load
 from tests.robustness.parts import Joblet, Part
 from tests.robustness.recovery import Fault

@@ -19,11 +19,12 @@ import pytest
 from controlplane.aio.clock import SystemClock
 from controlplane.model.fulfilment import Ended
 from controlplane.store import keys
-from controlplane.verify import history, reading
+from controlplane.verify import history
+from controlplane.verify.gathering import history_reader
+from tests.fault_reports import Tell
 from tests.robustness import promises
 from tests.robustness.arena import Arena, Form, an_arena
 from tests.robustness.chaos import CATALOGUE, form_of, has_wishes, schedule, unleash
-from tests.robustness.conftest import Tell
 from tests.robustness.crowd import Crowd, a_crowd, errand, furnish
 from tests.robustness.faults import Strike
 from tests.robustness.verifying import verify
@@ -94,8 +95,8 @@ async def broken(world: World, acknowledged: set[str]) -> list[str]:
     caches = await promises.compare_caches(world)
     await world.witness.caught_up()
     checks = promises.listened(world)
-    await reading.settle(world.witness.store, checks.suspicions, SystemClock())
-    checks.tell_suspicions()
+    await history_reader.settle(world.witness.store, checks.suspicions, SystemClock())
+    checks.report_suspicions()
     found = []
     for verdict in (*promises.judge(world, acknowledged, checks), *caches):
         if not verdict.ok:

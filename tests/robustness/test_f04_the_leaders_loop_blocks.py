@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import load
 from tests.robustness.recovery import Fault
 from tests.robustness.world import Plan, a_world

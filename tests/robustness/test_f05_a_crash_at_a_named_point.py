@@ -9,8 +9,8 @@ import pytest
 
 from controlplane.store import keys
 from controlplane.wire.v1 import cluster_pb2
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import an_order, load
 from tests.robustness.parts import Joblet, Replica
 from tests.robustness.patience import PATIENCE_SECONDS, until
@@ -129,7 +129,7 @@ async def test_a_leader_that_dies_while_it_cleans_up_leaves_it_to_the_next(
         dead.start()
         await world.ready()
         values = world.witness.values
-        left = (keys.ended_of(large), keys.order_status(large), keys.order(large))
+        left = (f"{keys.ENDED.prefix}{large}/", keys.order_status(large), keys.order(large))
         await world.witness.until(lambda: not any(key.startswith(left) for key in values), "all of it is gone")
         await promises.kept(world, running)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import load
 from tests.robustness.network import linked_to_etcd
 from tests.robustness.recovery import Fault

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import load
 from tests.robustness.members import running_members
 from tests.robustness.recovery import Fault

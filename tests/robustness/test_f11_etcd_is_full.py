@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from controlplane.client import Client
-from controlplane.client.caller import Patience
+from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import LimitExceeded, Unavailable
 from controlplane.store import keys
 from controlplane.store.kv import Store
-from controlplane.store.transaction import Item, delete, delete_prefix, put
+from controlplane.store.transaction import Item, delete, put
 from controlplane.wire.v1 import orders_pb2
 from tests.etcd import running_etcd
+from tests.fault_reports import Tell
+from tests.prefixes import delete_prefix
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import an_order, load
 from tests.robustness.parts import Replica
 from tests.robustness.patience import PATIENCE_SECONDS
@@ -28,7 +29,7 @@ TTL = 3
 QUOTA = 64 << 20
 JUNK = "/junk/"
 # Nobody promises how fast a full etcd answers.
-PATIENT = Patience(attempt_seconds=PATIENCE_SECONDS, total_seconds=PATIENCE_SECONDS)
+PATIENT = CallTimeouts(attempt_seconds=PATIENCE_SECONDS, total_seconds=PATIENCE_SECONDS)
 KEPT = ("P1", "P2", "P3", "P8")
 
 
@@ -55,7 +56,7 @@ async def make_room(world: World) -> None:
 
 async def said(replica: Replica, order: orders_pb2.Order) -> str:
     """Why the replica does not take the order, once it has noticed, which it does by itself."""
-    async with Client([replica.grpc], patience=PATIENT) as client:
+    async with Client([replica.grpc], timeouts=PATIENT) as client:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not (await client.cluster.status()).etcd.alarm:
                 await asyncio.sleep(0.05)
@@ -65,7 +66,7 @@ async def said(replica: Replica, order: orders_pb2.Order) -> str:
 
 
 async def readable(replica: Replica, known: str) -> None:
-    async with Client([replica.grpc], patience=PATIENT) as client:
+    async with Client([replica.grpc], timeouts=PATIENT) as client:
         status = await client.cluster.status()
         assert (status.etcd.level, status.etcd.alarm) == ("Full", True)
         assert (await client.orders.get(known)).id == known

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.store import keys
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import load
 from tests.robustness.recovery import Fault
 from tests.robustness.world import World, a_world
@@ -17,7 +17,7 @@ KEPT = ("P1", "P2", "P3", "P4", "P9")
 
 
 def leader_key(world: World) -> str:
-    queue = [value for key, value in world.witness.values.items() if key.startswith(keys.ELECTION)]
+    queue = [value for key, value in world.witness.values.items() if key.startswith(keys.CANDIDATES.prefix)]
     return min(queue, key=lambda value: value.create_revision).key
 
 
@@ -26,7 +26,7 @@ async def test_a_leader_without_its_key_is_followed_within_two_seconds(tmp_path:
     async with a_world(tmp_path) as world, load(world.endpoints) as running:
         rates = await running.warm()
         key = leader_key(world)
-        command = ("lease", "revoke", key.removeprefix(keys.ELECTION)) if taken == "lease" else ("del", key)
+        command = ("lease", "revoke", key.removeprefix(keys.CANDIDATES.prefix)) if taken == "lease" else ("del", key)
         fault = Fault(world)
         await world.etcdctl(*command)
         tell(f"{taken}: {await fault.followed(within=2.0, rates=rates)}")

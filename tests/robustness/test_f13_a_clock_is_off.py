@@ -12,8 +12,8 @@ from controlplane.client import Client
 from controlplane.model import times
 from controlplane.wire.v1 import cluster_pb2
 from tests import faketime
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import an_order, load
 from tests.robustness.parts import Replica
 from tests.robustness.patience import PATIENCE_SECONDS

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from controlplane.model.fulfilment import Ended
 from controlplane.store import codec, keys
-from controlplane.verify.records import Record
+from controlplane.verify.joblet_records import JobletRecord
 from controlplane.wire.v1 import cluster_pb2
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.link import linked
 from tests.robustness.load import an_order, load
 from tests.robustness.patience import PATIENCE_SECONDS, until
@@ -40,16 +40,16 @@ async def submit(
     return identity
 
 
-def runs(world: World, order: str) -> list[Record]:
+def runs(world: World, order: str) -> list[JobletRecord]:
     found = (record for record in promises.recorded(world) if record.order == order)
     return sorted(found, key=lambda record: record.monotonic)
 
 
-async def until_started(world: World, order: str) -> Record:
+async def until_started(world: World, order: str) -> JobletRecord:
     return (await until(lambda: runs(world, order), "it was started"))[0]
 
 
-async def until_given_back(world: World, fault: Fault, *started: Record) -> str:
+async def until_given_back(world: World, fault: Fault, *started: JobletRecord) -> str:
     """These runs ended with their target, within the session's lease and the grace time."""
     values, ends = world.witness.values, [keys.ended(run.order, run.fulfilment) for run in started]
     await world.witness.until(lambda: all(key in values for key in ends), "the attempts have ended")

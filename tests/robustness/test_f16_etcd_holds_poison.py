@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from controlplane.store import keys
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import load
 from tests.robustness.recovery import Fault
 from tests.robustness.world import World, a_world

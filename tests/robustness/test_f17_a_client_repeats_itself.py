@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from controlplane.client import Client
-from controlplane.client.caller import Patience
+from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import OutcomeUnknown, Unavailable
 from controlplane.store import keys
 from controlplane.wire.v1 import orders_pb2
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.link import Link
 from tests.robustness.load import an_order, load
 from tests.robustness.network import linked_to_etcd
@@ -25,9 +25,9 @@ from tests.robustness.world import Plan, World, a_world
 
 KEPT = ("P2", "P3")
 MANY = 20
-HASTY = Patience(attempt_seconds=2.0, total_seconds=2.0)
+HASTY = CallTimeouts(attempt_seconds=2.0, total_seconds=2.0)
 _LATELY_BYTES = 65_536
-PATIENT = Patience(attempt_seconds=PATIENCE_SECONDS, total_seconds=PATIENCE_SECONDS)
+PATIENT = CallTimeouts(attempt_seconds=PATIENCE_SECONDS, total_seconds=PATIENCE_SECONDS)
 
 
 def on_its_way(link: Link, orders: Sequence[orders_pb2.Order]) -> bool:
@@ -50,7 +50,7 @@ async def test_a_submit_repeated_through_another_replica_is_one_order(tmp_path: 
         rates = await running.warm()
         deaf, other = world.standbys
         link = links[deaf.name]
-        first = await stack.enter_async_context(Client([deaf.grpc], patience=HASTY))
+        first = await stack.enter_async_context(Client([deaf.grpc], timeouts=HASTY))
         second = await stack.enter_async_context(Client([other.grpc]))
         orders = [an_order(first.mint.make()) for _ in range(MANY)]
         # A replica waits for few answers of etcd at a time: none of them shall be one to the load.
@@ -85,7 +85,7 @@ async def test_a_submit_to_a_stopped_replica_is_repeated_and_is_one_order(tmp_pa
     async with a_world(tmp_path) as world, load(world.endpoints) as running:
         rates = await running.warm()
         stopped, other = world.standbys
-        async with Client([stopped.grpc], patience=PATIENT) as first, Client([other.grpc]) as second:
+        async with Client([stopped.grpc], timeouts=PATIENT) as first, Client([other.grpc]) as second:
             await first.cluster.status()
             stopped.signal(signal.SIGSTOP)
             orders = [an_order(first.mint.make()) for _ in range(MANY)]

@@ -11,8 +11,8 @@ import pytest
 from controlplane.client import Client
 from controlplane.store import keys
 from controlplane.wire.v1 import orders_pb2
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import an_order, load
 from tests.robustness.parts import ROOT
 from tests.robustness.recovery import Fault, lead_with

@@ -15,8 +15,8 @@ from controlplane.model.job import Job
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, put
 from controlplane.wire.v1 import common_pb2, jobs_pb2
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import load
 from tests.robustness.network import linked_to_etcd
 from tests.robustness.patience import PATIENCE_SECONDS

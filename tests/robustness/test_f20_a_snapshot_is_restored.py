@@ -14,8 +14,8 @@ from controlplane.model.cluster import ClusterStatus
 from controlplane.store import codec, keys
 from controlplane.wire.v1 import orders_pb2
 from tests.etcd import Etcd
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import Load, an_order, load
 from tests.robustness.parts import ROOT
 from tests.robustness.patience import PATIENCE_SECONDS

@@ -12,11 +12,11 @@ import aiohttp
 import pytest
 
 from controlplane.client import Client
-from controlplane.client.caller import Patience
+from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import ControlPlaneError
 from tests.etcd import Etcd
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import an_order, load
 from tests.robustness.parts import Replica
 from tests.robustness.patience import PATIENCE_SECONDS
@@ -29,7 +29,7 @@ TTL = 3
 LEASE = 6
 ON_MEMBER = "replica-1"
 # One question, asked of one replica.
-ONCE = Patience(attempt_seconds=1.0, total_seconds=1.0)
+ONCE = CallTimeouts(attempt_seconds=1.0, total_seconds=1.0)
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Scene:
         await self.world.client.orders.submit(order)
         began = loop.time()
         unready = 0.0
-        async with Client([self.replica.grpc], patience=ONCE) as client:
+        async with Client([self.replica.grpc], timeouts=ONCE) as client:
             while not await shows(client, order.id):
                 unready = unready or (loop.time() - began if not await is_ready(self.replica) else 0.0)
                 took = loop.time() - began

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from controlplane.client import Client
-from controlplane.client.caller import Patience
+from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import IllegalTransition, OutcomeUnknown, Unavailable
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.lifecycle import FINAL_ORDER
@@ -16,8 +16,8 @@ from controlplane.model.order import OrderStatus
 from controlplane.store import keys
 from controlplane.verify import history
 from controlplane.wire.v1 import orders_pb2
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import an_order, load
 from tests.robustness.network import linked_to_etcd
 from tests.robustness.patience import PATIENCE_SECONDS
@@ -32,7 +32,7 @@ PADDING = "x" * 1000
 # The target comes when all orders wait for it, so that one cycle places all of them.
 TARGET = ["--driver", "simulated", "--capacity", "cpu=5000,far=5000", "--duration", "2s"]
 CALM_SECONDS = 3.0
-PATIENT = Patience(attempt_seconds=PATIENCE_SECONDS, total_seconds=PATIENCE_SECONDS)
+PATIENT = CallTimeouts(attempt_seconds=PATIENCE_SECONDS, total_seconds=PATIENCE_SECONDS)
 
 
 def a_far_order(identity: str, number: int) -> orders_pb2.Order:
@@ -72,7 +72,7 @@ def desired_though_final(world: World) -> Iterator[str]:
     placed: dict[str, str] = {}
     for _, events in history.by_revision(world.witness.changes):
         for event in events:
-            if event.tree == "desired":
+            if event.tree == keys.DESIRED:
                 placed.pop(event.key, None)
                 if isinstance(event.object, Fulfilment):
                     placed[event.key] = event.object.order
@@ -88,7 +88,7 @@ async def test_what_is_cancelled_while_it_is_being_placed_stays_cancelled(tmp_pa
     plan = Plan(replicas=2, ttl=5, processes=1, simulated=2)
     async with linked_to_etcd(tmp_path, plan) as (world, links), load(world.endpoints, rate=10) as running:
         near = world.standbys[0]
-        async with Client([near.grpc], patience=PATIENT) as client:
+        async with Client([near.grpc], timeouts=PATIENT) as client:
             orders = await submit(client)
             for way in (links[world.leader.name].up, links[world.leader.name].down):
                 way.delay(AWAY_SECONDS, 0.0)

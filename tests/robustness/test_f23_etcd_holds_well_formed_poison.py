@@ -12,20 +12,20 @@ from typing import Any
 import msgspec
 
 from controlplane.aio.clock import SystemClock
-from controlplane.client.services import Readable
+from controlplane.client.service_calls import ReadCalls
 from controlplane.model.errors import Broken
 from controlplane.model.leadership import Candidate, Term
 from controlplane.model.order import Order
 from controlplane.model.scalepolicy import Made
-from controlplane.store import codec, keys, places
+from controlplane.store import codec, keys
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Item, Value, put
 from controlplane.wire.v1 import common_pb2
 from tests import poison
+from tests.fault_reports import Tell
 from tests.poison import Poison, a_sample
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import an_order, load
 from tests.robustness.patience import PATIENCE_SECONDS
 from tests.robustness.recovery import Fault
@@ -65,7 +65,7 @@ def the_table() -> Iterator[Poison]:
     made = {**a_sample(Made), "target": "../../../elsewhere"}
     yield Poison("made", keys.made("x"), msgspec.json.encode(made))
     ghost = Candidate(id="ghost", incarnation="g", grpc="g", http="h", pulse="p", pid=1, version="0")
-    yield Poison("candidate without a lease", f"{keys.ELECTION}x", codec.encode(ghost))
+    yield Poison("candidate without a lease", f"{keys.CANDIDATES.prefix}x", codec.encode(ghost))
     yield Poison("term", f"{keys.ROOT}terms/99999999999999999999", codec.encode(Term(epoch=1, id="x", since="x")))
     yield Poison("totals", keys.TOTALS, b'{"kind":"Totals","epoch":1,"orders":{"total":%d}}' % 10**30)
 
@@ -79,10 +79,10 @@ def everything_insane() -> Iterator[Poison]:
 
 def _is_insane(one: Poison) -> bool:
     tree, parts = keys.parse(one.key) or ("", ())
-    rule = places.rule_of(tree, parts) if parts else None
+    rule = keys.rule_of(tree, parts) if parts else None
     try:
         if rule is not None:
-            places.read(Value(one.key, one.value, 1, 1, 0), rule.kind)
+            codec.read(Value(one.key, one.value, 1, 1, 0), rule.struct)
     except Broken:
         return True
     return False
@@ -101,7 +101,7 @@ async def strew(world: World, found: list[Poison]) -> None:
 
 async def every_list_answers(world: World) -> None:
     """To its last page; and what is asked about the whole."""
-    lists = [service for service in vars(world.client).values() if isinstance(service, Readable)]
+    lists = [service for service in vars(world.client).values() if isinstance(service, ReadCalls)]
     assert len(lists) > 9, "every kind has its list"
     for service in lists:
         request: Any = common_pb2.ListRequest(limit=1000)
@@ -126,7 +126,7 @@ async def a_command_runs(world: World) -> None:
 async def test_well_formed_poison_in_every_tree_leaves_the_rest_alone(tmp_path: Path, tell: Tell) -> None:
     """Before and after a change of leader, and after every replica was started anew beside the poison."""
     found = [*the_table(), *everything_insane()]
-    ghosts = len({one.key for one in found if one.key.startswith(keys.ELECTION)})
+    ghosts = len({one.key for one in found if one.key.startswith(keys.CANDIDATES.prefix)})
     async with a_world(tmp_path) as world, load(world.endpoints) as running:
         rates = await running.warm()
         epoch = world.witness.epoch
@@ -161,7 +161,7 @@ async def test_well_formed_poison_in_every_tree_leaves_the_rest_alone(tmp_path: 
 async def test_a_single_replica_works_beside_well_formed_poison_and_starts_beside_it(tmp_path: Path) -> None:
     """Nobody else is there to lead, so each term that poison ends would be seen."""
     found = [*the_table(), *everything_insane()]
-    ghosts = len({one.key for one in found if one.key.startswith(keys.ELECTION)})
+    ghosts = len({one.key for one in found if one.key.startswith(keys.CANDIDATES.prefix)})
     async with a_world(tmp_path, Plan(replicas=1, processes=1, simulated=0, ttl=20)) as world:
         await strew(world, found)
         terms = len(world.witness.terms)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.etcd import running_etcd
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.link import Link
 from tests.robustness.load import an_order, load
 from tests.robustness.network import Links, linked_to_etcd

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.flood import Flood, Pace, a_flood, finished
 from tests.robustness.recovery import Fault
 from tests.robustness.world import Plan, World, a_world

@@ -17,10 +17,10 @@ import pytest
 from controlplane.model.fulfilment import Claim, Ended, Fulfilment
 from controlplane.model.target import TargetStatus
 from controlplane.store import codec, keys
-from controlplane.verify.records import Record
+from controlplane.verify.joblet_records import JobletRecord
 from controlplane.wire.v1 import cluster_pb2, common_pb2, jobs_pb2, orders_pb2, packets_pb2
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import Load, load
 from tests.robustness.patience import PATIENCE_SECONDS, until
 from tests.robustness.upped import Upped, an_up
@@ -160,7 +160,7 @@ def given_elsewhere(world: Upped, gone: dict[str, float], orders: Collection[str
 
 def holders_never_overlapped(world: Upped, gone: dict[str, float]) -> int:
     """From both sides: a holder that its target took along was dead, by its joblet's record, before etcd let it go."""
-    ends: dict[str, Record] = {
+    ends: dict[str, JobletRecord] = {
         record.fulfilment: record for record in promises.recorded(world) if record.event == "ended"
     }
     claims: dict[str, str] = {}

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from controlplane.client import Client
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.frames import fenced_writes
 from tests.robustness.load import an_order, load
 from tests.robustness.network import linked_to_etcd

@@ -7,8 +7,8 @@ from statistics import median
 
 import pytest
 
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import load
 from tests.robustness.recovery import Fault
 from tests.robustness.world import a_world

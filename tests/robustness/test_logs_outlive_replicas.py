@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.robustness.conftest import Tell
+from tests.fault_reports import Tell
 from tests.robustness.upped import Upped, an_up
 
 ROUND = 40

@@ -11,8 +11,8 @@ from controlplane.model import times
 from controlplane.model.order import Order
 from controlplane.store import codec, keys
 from controlplane.wire.v1 import orders_pb2
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import an_order, load
 from tests.robustness.recovery import Fault
 from tests.robustness.world import World, a_world

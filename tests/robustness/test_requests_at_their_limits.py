@@ -12,7 +12,7 @@ from controlplane.model.rule import Effect, Rule
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, put
 from controlplane.wire.v1 import packets_pb2
-from tests.robustness.conftest import Tell
+from tests.fault_reports import Tell
 from tests.robustness.load import load
 from tests.robustness.patience import PATIENCE_SECONDS
 from tests.robustness.recovery import Fault

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from controlplane.model.target import TargetStatus
 from controlplane.store import codec, keys
+from tests.fault_reports import Tell
 from tests.robustness import promises
-from tests.robustness.conftest import Tell
 from tests.robustness.load import load
 from tests.robustness.recovery import Fault
 from tests.robustness.world import World, a_world

@@ -10,7 +10,7 @@ import pytest
 from controlplane.model import errors
 from controlplane.model.target import Live
 from controlplane.store import codec, keys
-from controlplane.wire import errors as wire_errors
+from controlplane.wire import status_codes as wire_errors
 from controlplane.wire.v1 import cluster_pb2, joblets_pb2, joblets_pb2_grpc
 from tests.robustness import promises
 from tests.robustness.load import an_order, load

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.client import Client
-from controlplane.client.caller import Patience
+from controlplane.client.caller import CallTimeouts
 from controlplane.model.target import Live
-from controlplane.settings import DEFAULT_TTL
+from controlplane.replica_settings import DEFAULT_TTL
 from controlplane.store import codec, keys
 from controlplane.wire.v1 import cluster_pb2, resources_pb2
 from tests.robustness.parts import ROOT, Joblet, Replica
@@ -87,8 +87,8 @@ class Upped(World):
     @property
     def client(self) -> Client:
         if self._client is None:
-            patience = Patience(attempt_seconds=5.0, total_seconds=PATIENCE_SECONDS)
-            self._client = Client(self._endpoints, patience=patience)
+            timeouts = CallTimeouts(attempt_seconds=5.0, total_seconds=PATIENCE_SECONDS)
+            self._client = Client(self._endpoints, timeouts=timeouts)
         return self._client
 
     async def restart_joblets(self, targets: Iterable[str]) -> None:

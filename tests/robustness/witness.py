@@ -19,7 +19,7 @@ from controlplane.model.leadership import Cycle, Term
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import OrderStatus
 from controlplane.model.target import TargetStatus
-from controlplane.store import keys, places
+from controlplane.store import codec, keys
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Value
@@ -100,7 +100,7 @@ class Witness:
         tree, parts = keys.parse(change.key) or ("", ())
         if tree in _KINDS:
             with suppress(Broken):
-                self._note(parts[0], places.read(change.value, _KINDS[tree]), change.revision, moment)
+                self._note(parts[0], codec.read(change.value, _KINDS[tree]), change.revision, moment)
 
     def _note(self, name: str, found: msgspec.Struct, revision: int, moment: float) -> None:
         if isinstance(found, OrderStatus):
@@ -144,7 +144,7 @@ class Witness:
         return self.terms[-1].who if self.terms else ""
 
     def candidates(self) -> int:
-        return sum(key.startswith(keys.ELECTION) for key in self.values)
+        return sum(key.startswith(keys.CANDIDATES.prefix) for key in self.values)
 
     def cycle_after(self, moment: float, *, above_epoch: int) -> Seen | None:
         """The first cycle seen after the moment, of a higher epoch than that one."""

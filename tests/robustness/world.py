@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from controlplane.client import Client
-from controlplane.client.caller import Patience
+from controlplane.client.caller import CallTimeouts
 from controlplane.wire.v1 import cluster_pb2, resources_pb2
 from tests.etcd import Etcd, free_ports, running_etcd
 from tests.robustness.parts import ROOT, Joblet, Replica
@@ -77,7 +77,7 @@ class World:
         """For what the test itself asks and tells; leaves a silent replica after a second."""
         if self._client is None:
             self._client = Client(
-                self.endpoints, patience=Patience(attempt_seconds=2.0, total_seconds=PATIENCE_SECONDS)
+                self.endpoints, timeouts=CallTimeouts(attempt_seconds=2.0, total_seconds=PATIENCE_SECONDS)
             )
         return self._client
 

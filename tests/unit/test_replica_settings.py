@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.model.errors import Invalid
-from controlplane.settings import ReplicaSettings
+from controlplane.replica_settings import ReplicaSettings
 
 ETCD = ("http://127.0.0.1:1",)
 

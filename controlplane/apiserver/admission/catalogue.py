@@ -1,4 +1,4 @@
-"""What exists, as admission sees it: looked up by name, never listed."""
+"""The catalogue of existing objects for admission: looked up by name, never listed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,20 @@ N = TypeVar("N", bound=Named)
 
 
 class Catalogue(Protocol):
+    """`revision` is that of the cache's snapshot; None when results of admission must not be kept."""
+
+    @property
+    def revision(self) -> int | None: ...
+
     def find(self, kind: type[N], name: str) -> N | None: ...
 
     def settings(self) -> Settings: ...
 
 
 class Overlay:
-    """Objects that are about to be admitted together, over those that exist."""
+    """Objects about to be admitted together, over the existing objects."""
+
+    revision = None
 
     def __init__(self, below: Catalogue, objects: Mapping[tuple[type[Named], str], Named], settings: Settings) -> None:
         self._below = below
@@ -33,8 +40,8 @@ class Overlay:
         self._settings = settings
 
     def find(self, kind: type[N], name: str) -> N | None:
-        found = self._objects.get((kind, name))
-        return found if isinstance(found, kind) else self._below.find(kind, name)
+        item = self._objects.get((kind, name))
+        return item if isinstance(item, kind) else self._below.find(kind, name)
 
     def settings(self) -> Settings:
         return self._settings
@@ -61,14 +68,14 @@ def secret(catalogue: Catalogue, name: str, field: str) -> Secret:
 
 
 def _known(catalogue: Catalogue, kind: type[N], name: str, field: str) -> N:
-    """What is stored and not sane is refused by its field, as if it were sent."""
+    """An insane stored object is refused by its field, as if sent."""
     try:
-        found = catalogue.find(kind, name)
+        item = catalogue.find(kind, name)
     except Broken as error:
         fault = codec.fault_of(error)
         if fault is None:
             raise
         raise Invalid(f"{field}{fault[0]}", fault[1]) from None
-    if found is None:
+    if item is None:
         raise NotFound(f"{field}: there is no {kind.__name__.lower()} {name!r}", field=field)
-    return found
+    return item

@@ -1,4 +1,4 @@
-"""What contradicts itself, whatever targets there are: refused. What no present target can hold is another matter."""
+"""Constraints which contradict themselves on any targets are refused. A lack of present targets is no contradiction."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def _hard(constraints: Sequence[Constraint], field: str) -> None:
 
 
 def _impossible(constraints: Sequence[Constraint]) -> bool:
-    """Whether no value of the one label that they speak of keeps them all."""
+    """Whether no value of their label satisfies all the constraints."""
     operators = {constraint.op for constraint in constraints}
     if "DoesNotExist" in operators:
         return not operators.isdisjoint(_NEEDS_A_VALUE)
-    above = max((float(one.values[0]) for one in constraints if one.op == "Gt"), default=-math.inf)
-    below = min((float(one.values[0]) for one in constraints if one.op == "Lt"), default=math.inf)
-    allowed = [set(one.values) for one in constraints if one.op == "In"]
+    above = max((float(constraint.values[0]) for constraint in constraints if constraint.op == "Gt"), default=-math.inf)
+    below = min((float(constraint.values[0]) for constraint in constraints if constraint.op == "Lt"), default=math.inf)
+    allowed = [set(constraint.values) for constraint in constraints if constraint.op == "In"]
     if not allowed:
         return above >= below
-    refused = {value for one in constraints if one.op == "NotIn" for value in one.values}
+    refused = {value for constraint in constraints if constraint.op == "NotIn" for value in constraint.values}
     return above >= below or not set.intersection(*allowed) - refused

@@ -1,4 +1,4 @@
-"""What a list of failure policies may say: no policy that never decides, nothing that its action does not know."""
+"""The rules of a list of failure policies: every policy can decide, with the fields of its action only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ANYTHING = FailureMatch()
 def check(policies: Sequence[FailurePolicy], field: str) -> None:
     _few(policies, field)
     before = _Before()
-    for position, found in enumerate(policies):
+    for position, policy in enumerate(policies):
         here = f"{field}[{position}]"
-        fields.one_of(found.action, ACTIONS, f"{here}.action")
-        _match(found.on or _ANYTHING, f"{here}.on")
-        _retry(found, here)
-        wider = before.add(found.on or _ANYTHING)
+        fields.one_of(policy.action, ACTIONS, f"{here}.action")
+        _match(policy.on or _ANYTHING, f"{here}.on")
+        _retry(policy, here)
+        wider = before.add(policy.on or _ANYTHING)
         if wider is not None:
             rule = f"can never decide: {field}[{wider}] matches all that it matches, and the first match decides"
             raise Invalid(f"{here}.on", rule)
@@ -32,7 +32,7 @@ def check(policies: Sequence[FailurePolicy], field: str) -> None:
 def _match(on: FailureMatch, field: str) -> None:
     _few(on.exit_codes, f"{field}.exit_codes")
     for index, code in enumerate(on.exit_codes):
-        # 0 is success, which no policy is asked about.
+        # 0 is success: no policy is asked then.
         fields.number(code, f"{field}.exit_codes[{index}]", least=1, most=255)
     _few(on.reasons, f"{field}.reasons")
     for index, reason in enumerate(on.reasons):
@@ -62,12 +62,12 @@ class _Before:
 
     def __init__(self) -> None:
         self._position = 0
-        # For each of exit codes, reasons and attempts: who lists a value, and who lists none, which matches all.
+        # For exit codes, reasons and attempts: the policies with a value listed; those without a list, which match all.
         self._listing: tuple[dict[object, int], ...] = ({}, {}, {})
         self._open = [0, 0, 0]
 
     def add(self, on: FailureMatch) -> int | None:
-        """The first policy before this one that matches all that this one matches."""
+        """The first earlier policy which matches all cases of this policy."""
         covering = (1 << self._position) - 1
         for part, values in enumerate((on.exit_codes, on.reasons, on.attempts)):
             covering &= self._holding(part, values)
@@ -76,7 +76,10 @@ class _Before:
         return (covering & -covering).bit_length() - 1 if covering else None
 
     def _holding(self, part: int, values: Collection[object]) -> int:
-        """Who matches all of the values: lists them, or lists none at all, which matches all but Preempted."""
+        """The policies which match all of the values: by a list with the values, or by an empty list.
+
+        An empty list matches all reasons but Preempted.
+        """
         holding = -1 if values else self._open[part]
         for value in values:
             holding &= self._listing[part].get(value, 0) | (self._open[part] if value != PREEMPTED else 0)
@@ -90,6 +93,6 @@ class _Before:
             self._listing[part][value] = self._listing[part].get(value, 0) | own
 
 
-def _few(found: Sequence[object], field: str) -> None:
-    if len(found) > MAX_POLICIES:
+def _few(values: Sequence[object], field: str) -> None:
+    if len(values) > MAX_POLICIES:
         raise LimitExceeded(f"{field}: must not hold more than {MAX_POLICIES} items", field=field)

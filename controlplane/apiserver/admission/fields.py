@@ -1,4 +1,4 @@
-"""The rules that single fields follow. Every refusal is an Invalid that names the field by its path."""
+"""The rules of single fields. Every refusal is an Invalid with the path of the field."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.quantity import Number
 
 MAX_NAMES = 256
-DRIVERS = ("kubernetes", "process", "simulated")
 STRICT = "strict:"
 
 _LABEL = re.compile(r"[A-Za-z0-9._/-]{1,63}")
@@ -53,7 +52,7 @@ def line(value: str, field: str, *, most: int = 256) -> None:
 
 
 def text(value: str, field: str, *, most: int = MAX_TEXT) -> None:
-    """Text for programs: anything that fits into an argument or an environment variable."""
+    """Text for programs: any text which fits into an argument or an environment variable."""
     if len(value) > most:
         raise LimitExceeded(f"{field}: must not be longer than {most} characters, but has {len(value)}", field=field)
     if "\0" in value:
@@ -119,7 +118,7 @@ def duration(value: Number, field: str) -> None:
 
 
 def target_of(policy: str, field: str) -> str | None:
-    """The one target that the policy allows, None when it allows any."""
+    """The only target allowed by the policy, None for any."""
     if policy == "any":
         return None
     if not policy.startswith(STRICT):

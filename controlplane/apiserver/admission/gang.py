@@ -1,4 +1,4 @@
-"""What a gang may be: all of its tasks are placed in one transaction, so they must fit into one and into each other."""
+"""The rules of gangs: all tasks are placed in one transaction, so they must fit into a transaction together."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from controlplane.model.resource import Resource
 
 MAX_OPERATIONS = 2000
 MAX_BYTES = 1 << 20
-# Every claim is compared, and a transaction takes no more compares than this beside the leader's own.
+# Every claim is compared, and a transaction takes so many compares beside the leader's own.
 MAX_CLAIMS = 100
 
-# The longest that they get.
+# The longest values of these fields.
 _IDENTITY, _TARGET, _NUMBER, _TIME = "0" * 26, "x" * 63, 10**9, "2026-01-01T00:00:00.000Z"
 # A task whose job has no time limit gets its target's.
 _LIMIT = len(',"time_limit":999999999.999999')
-# Beside the fulfilments of a transaction, for what it compares and for what surrounds them.
+# Bytes of a transaction beside its fulfilments: compares and frames.
 _MARGIN = 16 << 10
 _DESIRED = len(f"/controlplane/desired/{_TARGET}/{_IDENTITY}") + 16
 _CLAIMS = len("/controlplane/claims/") + 48
 
 
 def check(resolved: Resolved, path: str) -> None:
-    """Whatever its order says; how many bytes the tasks take is told by `size`."""
+    """The rules apart from the order; `size` counts the bytes of the tasks."""
     field = f"{path}.gang"
     unique = {resource.name for resource in resolved.resources if resource.unique}
     _held_once(resolved, unique, path)
     tasks, claims = resolved.task_count(), len(unique)
     if tasks + claims > MAX_OPERATIONS:
-        what = f"{tasks} tasks and {claims} unique resources"
-        raise LimitExceeded(f"{field}: must not be more than {MAX_OPERATIONS} together, but has {what}", field=field)
+        counts = f"{tasks} tasks and {claims} unique resources"
+        raise LimitExceeded(f"{field}: must not be more than {MAX_OPERATIONS} together, but has {counts}", field=field)
     if claims > MAX_CLAIMS:
         raise LimitExceeded(f"{field}: must not need more than {MAX_CLAIMS} unique resources", field=field)
 
@@ -53,27 +53,27 @@ def _held_once(resolved: Resolved, unique: set[str], path: str) -> None:
 
 
 def size(resolved: Resolved, more: Sequence[Resource] = ()) -> int:
-    """At most how many bytes one transaction needs for all of its fulfilments and claims, their owner's name apart.
+    """The most bytes which all fulfilments and claims take in one transaction, apart from their owner's name.
 
-    `more` are resources that the order adds to those of its jobs.
+    `more` are resources added by the order to those of its jobs.
     """
     return sum(job.count * _size_of(job, resolved, more) for job in resolved.jobs)
 
 
 def fits_with(resolved: Resolved, more: Sequence[Resource], owner: str, field: str, *, limited: bool = False) -> None:
-    """LimitExceeded when what is placed together, a gang or one fulfilment, is too large with these resources."""
+    """LimitExceeded when a gang, or a single fulfilment, is too large with these resources."""
     each = [(job.count if resolved.gang else 1, _size_of(job, resolved, more)) for job in resolved.jobs]
     tasks = sum(count for count, _ in each) if resolved.gang else 1
     most = sum(count * bytes_ for count, bytes_ in each) if resolved.gang else max(bytes_ for _, bytes_ in each)
     total = most + _more_size(tasks, owner, limited=limited)
     if total > MAX_BYTES - _MARGIN:
-        what = "the fulfilments of the gang" if resolved.gang else "a fulfilment"
-        message = f"{field}: {what} must not be above {MAX_BYTES - _MARGIN} bytes together, but may have {total}"
+        together = "the fulfilments of the gang" if resolved.gang else "a fulfilment"
+        message = f"{field}: {together} must not be above {MAX_BYTES - _MARGIN} bytes together, but may have {total}"
         raise LimitExceeded(message, field=field)
 
 
 def fits(bytes_: int, tasks: int, owner: str, path: str, *, limited: bool = False) -> None:
-    """`limited`: whether there are targets that give a time limit to tasks without one."""
+    """`limited`: whether targets exist which give a time limit to tasks without a limit."""
     total = bytes_ + _more_size(tasks, owner, limited=limited)
     if total > MAX_BYTES:
         field = f"{path}.gang"
@@ -82,12 +82,12 @@ def fits(bytes_: int, tasks: int, owner: str, path: str, *, limited: bool = Fals
 
 
 def _more_size(tasks: int, owner: str, *, limited: bool) -> int:
-    """What does not follow from the packet alone."""
+    """The bytes which do not follow from the packet alone."""
     return tasks * (len(msgspec.json.encode(owner)) + len(',"owner":') + (_LIMIT if limited else 0))
 
 
 def _size_of(resolved: ResolvedJob, whole: Resolved, more: Sequence[Resource]) -> int:
-    """Of one task."""
+    """The bytes of one task."""
     job = resolved.job
     handed = [*(resource for resource in whole.resources if resource.name in job.resources), *more]
     holds = tuple(dict.fromkeys(resource.name for resource in handed if resource.unique))
@@ -98,7 +98,7 @@ def _size_of(resolved: ResolvedJob, whole: Resolved, more: Sequence[Resource]) -
 
 
 def _task_size(fulfilment: Fulfilment) -> int:
-    """Of each further task that shares a fulfilment."""
+    """The bytes of each further task in a shared fulfilment."""
     return len(msgspec.json.encode(fulfilment.tasks[0])) + 1
 
 

@@ -1,4 +1,4 @@
-"""Resolution: a packet and all that it names, as they are now, folded into what an order carries for good."""
+"""Resolution: a packet and all objects named by it, as they are now, folded into the content of an order."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission import catalogue, cluster, gang
-from controlplane.apiserver.admission import job as jobs
-from controlplane.apiserver.admission import packet as packets
+from controlplane.apiserver.admission import catalogue, gang, pod_fields
+from controlplane.apiserver.admission import job_admission as jobs
+from controlplane.apiserver.admission import packet_admission as packets
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.model.errors import LimitExceeded
 from controlplane.model.job import Job
@@ -26,7 +26,7 @@ FIELD = "packet"
 
 
 class Where(NamedTuple):
-    """Where a job may run, as far as its order's target policy matters for that."""
+    """Where a job may run, as far as its order's target policy matters."""
 
     path: str
     policy: str
@@ -36,7 +36,7 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What every order of this packet shares, encoded once. `gang_bytes` is 0 for what is no gang."""
+    """The content shared by all orders of a packet, encoded once. `gang_bytes` is 0 without a gang."""
 
     packet: str
     raw: msgspec.Raw
@@ -46,18 +46,18 @@ class Resolution:
     where: tuple[Where, ...] = ()
 
 
-def resolve(packet: Packet, known: Catalogue) -> Resolution:
-    """Stored objects are checked again: what they refer to may be gone, and anybody may have written them."""
-    packet = packets.admit(packet, known, FIELD)
-    resolved = tuple(_job(part, packet, known, position) for position, part in enumerate(packet.jobs))
+def resolve(packet: Packet, existing: Catalogue) -> Resolution:
+    """Stored objects are checked again: objects they refer to may be gone, and any program may have written them."""
+    packet = packets.admit(packet, existing, FIELD)
+    resolved = tuple(_job(part, packet, existing, position) for position, part in enumerate(packet.jobs))
     names = dict.fromkeys(name for job in resolved for name in job.job.resources)
-    resources = tuple(catalogue.resource(known, name, f"{FIELD}.resources") for name in names)
+    resources = tuple(catalogue.resource(existing, name, f"{FIELD}.resources") for name in names)
     unique = {resource.name for resource in resources if resource.unique}
     by_name = {resource.name: resource for resource in resources}
     for position, job in enumerate(resolved):
         field = f"{FIELD}.jobs[{position}].job.resources"
         jobs.unique_limit(sum(name in unique for name in job.job.resources), field)
-        cluster.distinct((by_name[name] for name in job.job.resources), field)
+        pod_fields.distinct((by_name[name] for name in job.job.resources), field)
     whole = Resolved(jobs=resolved, resources=resources, gang=bool(packet.gang), pack=packet.pack or 1)
     _within_limits(whole)
     if whole.gang:
@@ -84,12 +84,12 @@ def _where(resolved: Resolved) -> Iterator[Where]:
             yield Where(f"{FIELD}.jobs[{position}].job", job.target_policy or "any", job.region, spread)
 
 
-def _job(part: PacketJob, packet: Packet, known: Catalogue, position: int) -> ResolvedJob:
+def _job(part: PacketJob, packet: Packet, existing: Catalogue, position: int) -> ResolvedJob:
     here = f"{FIELD}.jobs[{position}].job"
-    job = part.job if isinstance(part.job, Job) else jobs.admit(catalogue.job(known, part.job, here), known, here)
+    job = part.job if isinstance(part.job, Job) else jobs.admit(catalogue.job(existing, part.job, here), existing, here)
     complete = replace(
         job,
-        requests=job.requests if job.requests is not None else known.settings().default_requests,
+        requests=job.requests if job.requests is not None else existing.settings().default_requests,
         target_policy=job.target_policy or "any",
         resources=tuple(dict.fromkeys((*packet.resources, *job.resources))),
     )

@@ -1,5 +1,5 @@
-"""The server side of the joblets' streams: sessions, what is desired, heartbeats, reports.
+"""The server side of the joblets' streams: sessions, desired fulfilments, heartbeats, reports.
 
-Any replica serves any joblet. Nothing that must hold depends on which one: every write compares the session's lease,
-the desired key and the revision it is based on in etcd itself.
+Any replica serves any joblet, and no promise depends on the choice of the replica: every write compares the session's
+lease, the desired key and the revision of its base in etcd itself.
 """

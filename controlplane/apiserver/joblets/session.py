@@ -1,8 +1,8 @@
-"""Sessions: which joblet speaks for a target.
+"""Sessions: the right of a joblet to speak for a target.
 
-A session is the lease of `inventory/<target>/live`. One joblet holds it at a time; the same joblet, known by its
-secret, takes over its own session at once, another one is refused until the key is gone. Only the secret's digest
-is stored. A lease that was granted for a session that did not come about is given back.
+A session is the lease of `inventory/<target>/live`. One joblet holds the session at a time. The same joblet, recognised
+by its secret, takes over its own session at once; another joblet is refused until the key is gone. Only the digest of
+the secret is stored. The lease of a session that did not come about is given back.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from controlplane.apiserver.dependencies import ApiDependencies
-from controlplane.cache.restoring import cluster_of
-from controlplane.cache.settings import settings_of
+from controlplane.apiserver.api_ports import Reads, Writes
+from controlplane.cache.effective_settings import settings_of
 from controlplane.model import pace, quantity, times
 from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid, NotFound, Unavailable
-from controlplane.model.event import WARNING, About, Happening
+from controlplane.model.event import WARNING, About, Happening, Record
 from controlplane.model.settings import Settings
 from controlplane.model.target import Hardware, Live
-from controlplane.store import codec, keys, places, transaction
+from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Compare, Item, Operation, Value
 from controlplane.wire.v1 import joblets_pb2
 
@@ -38,7 +37,7 @@ _MAX_QUANTITIES = 64
 
 
 class Promise(NamedTuple):
-    """How long the lease lasts, how long holders may outlive it, and how often a joblet confirms it; in seconds."""
+    """Seconds: the length of the lease, how long holders may outlive the lease, the interval of heartbeats."""
 
     lease_seconds: int
     stop_within: quantity.Number
@@ -47,12 +46,16 @@ class Promise(NamedTuple):
 
 @dataclass(frozen=True)
 class Session:
-    """`revision` is that of the live key when the session was opened: what came before it is not about it."""
+    """`revision` is that of the live key when the session was opened, `live` and `raw` are the key's value then.
+
+    Reports and changes below the revision belong to other sessions.
+    """
 
     target: str
     lease: int
     revision: int
     live: Live
+    raw: bytes
     heartbeat_seconds: float
 
     @cached_property
@@ -61,12 +64,12 @@ class Session:
 
     @cached_property
     def holds(self) -> Compare:
-        """That the session still holds its target: part of every write for it."""
+        """Compares that the session still holds its target: part of every write for the session."""
         return transaction.lease_is(keys.live(self.target), self.lease)
 
     @cached_property
     def look(self) -> Operation:
-        """Who holds the target, for those whose write was refused."""
+        """Reads the holder of the target, for a refused write."""
         return transaction.get(keys.live(self.target))
 
 
@@ -75,16 +78,18 @@ def name_of(lease: int) -> str:
 
 
 class Sessions:
-    def __init__(self, deps: ApiDependencies) -> None:
-        self._deps = deps
+    def __init__(self, reads: Reads, writes: Writes, record: Record) -> None:
+        self._reads = reads
+        self._writes = writes
+        self._record = record
 
     async def open(self, hello: joblets_pb2.Hello) -> Session:
-        """The joblet's session: the one it has, one taken over from itself, or a new one."""
+        """The session of the joblet: the present session, its own session taken over, or a new session."""
         check(hello)
-        await reach(self._deps, hello)
+        await reach(self._reads, self._writes.space.cluster_id, hello)
         await self._find_target(hello.target)
-        snapshot = self._deps.cache.snapshot
-        promise = promised(settings_of(snapshot), snapshot.count("config/targets"))
+        snapshot = self._reads.cache.snapshot
+        promise = promised(settings_of(snapshot), snapshot.count(keys.TARGETS))
         session = await self._try_fresh(hello, promise)
         for _ in range(_TRIES):
             session = session or await self._try(hello, promise)
@@ -93,21 +98,21 @@ class Sessions:
         raise Unavailable(f"the session of target {hello.target} changed {_TRIES} times while it was asked for")
 
     async def _find_target(self, target: str) -> None:
-        if self._deps.cache.snapshot.get("config/targets", target) is not None:
+        if self._reads.cache.snapshot.has(keys.TARGETS, target):
             return
-        if await self._deps.store.get(keys.config("targets", target)) is None:
+        if await self._reads.store.get(keys.config("targets", target)) is None:
             raise NotFound(f"target {target} does not exist", field="target")
 
     async def _try_fresh(self, hello: joblets_pb2.Hello, promise: Promise) -> Session | None:
-        """Most often nobody is there, as the cache says; the write proves it, so that nothing is read before."""
-        if hello.session or self._deps.cache.snapshot.get("inventory", hello.target, keys.LIVE) is not None:
+        """Most often the target has no session by the cache; the write proves that without a read before."""
+        if hello.session or self._reads.cache.snapshot.live_entry(hello.target) is not None:
             return None
         return await self._begin(hello, promise, transaction.absent(keys.live(hello.target)), hello.leftovers)
 
     async def _try(self, hello: joblets_pb2.Hello, promise: Promise) -> Session | None:
-        """None when somebody else changed the live key in between."""
+        """None when the live key changed in between."""
         key = keys.live(hello.target)
-        stored = await self._deps.store.get(key)
+        stored = await self._reads.store.get(key)
         if stored is None:
             return await self._begin(hello, promise, transaction.absent(key), hello.leftovers)
         live = _read(stored)
@@ -117,24 +122,24 @@ class Sessions:
                 f"target {hello.target} has a joblet already: instance {live.instance}, since {live.since}",
                 field="target",
             )
-        # The same life without a session: the welcome was lost, it has one.
-        known = live.instance == hello.instance and hello.session in ("", name_of(stored.lease))
-        if known and (live.lease_seconds, live.stop_within) == (promise.lease_seconds, promise.stop_within):
+        # The same process without a session lost its welcome: the session exists.
+        continues = live.instance == hello.instance and hello.session in ("", name_of(stored.lease))
+        if continues and (live.lease_seconds, live.stop_within) == (promise.lease_seconds, promise.stop_within):
             return await self._go_on(hello, promise, stored, live)
-        # Nothing was taken from a target whose session never ended: what is left over is what was before.
+        # The old session never expired, so no work was reassigned: keep the recorded leftovers instead of the hello's.
         session = await self._begin(hello, promise, transaction.mod_is(key, stored.mod_revision), live.leftovers)
         if session is not None:
             await self._give_back(stored.lease)
         return session
 
     async def close(self, session: Session) -> None:
-        """It will not come back."""
+        """The joblet will not come back."""
         await self._give_back(session.lease)
 
     async def _begin(
         self, hello: joblets_pb2.Hello, promise: Promise, unchanged: Compare, leftovers: int
     ) -> Session | None:
-        lease = await self._deps.store.grant(promise.lease_seconds)
+        lease = await self._reads.store.grant(promise.lease_seconds)
         live = Live(
             target=hello.target,
             session=name_of(lease),
@@ -145,18 +150,19 @@ class Sessions:
             capacity=_capacity(hello),
             lease_seconds=promise.lease_seconds,
             stop_within=promise.stop_within,
-            since=times.show(self._deps.clock.wall()),
-            cluster=self._deps.space.cluster_id,
+            since=times.show(self._writes.clock.wall()),
+            cluster=self._writes.space.cluster_id,
             known_attempt=hello.known_attempt,
             hardware=_hardware(hello),
             leftovers=max(leftovers, 0),
         )
-        put = transaction.put(keys.live(hello.target), codec.encode(live), lease=lease)
-        outcome = await self._deps.writer.write(Item((unchanged,), (put,)))
+        raw = codec.encode(live)
+        put = transaction.put(keys.live(hello.target), raw, lease=lease)
+        outcome = await self._writes.writer.write(Item((unchanged,), (put,)))
         if not outcome.succeeded:
             await self._give_back(lease)
             return None
-        return Session(hello.target, lease, outcome.revision, live, promise.heartbeat_seconds)
+        return Session(hello.target, lease, outcome.revision, live, raw, promise.heartbeat_seconds)
 
     async def _go_on(self, hello: joblets_pb2.Hello, promise: Promise, stored: Value, live: Live) -> Session | None:
         now = msgspec.structs.replace(
@@ -165,63 +171,64 @@ class Sessions:
             version=hello.version,
             driver=hello.driver,
             session=name_of(stored.lease),
-            cluster=self._deps.space.cluster_id,
+            cluster=self._writes.space.cluster_id,
             known_attempt=hello.known_attempt,
             hardware=_hardware(hello),
         )
         if now == live:
-            return Session(hello.target, stored.lease, stored.mod_revision, live, promise.heartbeat_seconds)
-        key = keys.live(hello.target)
-        put = transaction.put(key, codec.rewrite(stored.value, now), lease=stored.lease)
-        outcome = await self._deps.writer.write(Item((transaction.mod_is(key, stored.mod_revision),), (put,)))
+            revision, raw = stored.mod_revision, stored.value
+            return Session(hello.target, stored.lease, revision, live, raw, promise.heartbeat_seconds)
+        key, raw = keys.live(hello.target), codec.rewrite(stored.value, now)
+        put = transaction.put(key, raw, lease=stored.lease)
+        outcome = await self._writes.writer.write(Item((transaction.mod_is(key, stored.mod_revision),), (put,)))
         if not outcome.succeeded:
             return None
-        return Session(hello.target, stored.lease, outcome.revision, now, promise.heartbeat_seconds)
+        return Session(hello.target, stored.lease, outcome.revision, now, raw, promise.heartbeat_seconds)
 
     def _tell_refused(self, hello: joblets_pb2.Hello, live: Live) -> None:
-        """Two joblets that want one target are a mistake of somebody who may not look into their logs."""
+        """Two joblets for one target are a mistake of a person who may not read the logs of both."""
         about = About(kind="Target", name=hello.target)
         message = f"another joblet was refused: instance {live.instance} has the target"
-        self._deps.record(Happening(about=about, reason="JobletRefused", message=message, type=WARNING))
+        self._record(Happening(about=about, reason="JobletRefused", message=message, type=WARNING))
 
     async def _give_back(self, lease: int) -> None:
-        """A lease that cannot be revoked runs out by itself: no key hangs on it any more."""
+        """A lease which cannot be revoked runs out: no key is attached to the lease any more."""
         try:
-            await self._deps.store.revoke(lease)
+            await self._reads.store.revoke(lease)
         except NotFound:
             return
         except ControlPlaneError as error:
             log.debug("an unused lease is left to run out", lease=name_of(lease), error=str(error))
 
 
-async def reach(deps: ApiDependencies, hello: joblets_pb2.Hello) -> None:
-    """Waits for what the joblet saw of this etcd; Unavailable while the leader has not taken note of a restore."""
-    if deps.cache.is_stale:
+async def reach(reads: Reads, cluster_id: str, hello: joblets_pb2.Hello) -> None:
+    """Waits for the revision the joblet saw of this etcd; Unavailable while no leader has noted a restore."""
+    if reads.cache.is_stale:
         raise Unavailable("this replica's cache is stale: another replica knows what the joblet has to do")
-    seen = hello.highest_revision if hello.cluster in ("", deps.space.cluster_id) else 0
+    seen = hello.highest_revision if hello.cluster in ("", cluster_id) else 0
     try:
-        await deps.cache.reached(max(seen, 1), REACH_SECONDS)
+        await reads.cache.reached(max(seen, 1), REACH_SECONDS)
     except Unavailable as late:
-        head = await deps.store.revision()
+        head = await reads.store.revision()
         if head >= seen:
             raise
         why = f"etcd is at revision {head}, but this joblet saw {seen}: it was restored without a new cluster id"
         raise Unavailable(why) from late
-    cluster = cluster_of(deps.cache.snapshot)
-    if cluster is not None and cluster.cluster_id != deps.space.cluster_id:
+    cluster = reads.cache.snapshot.cluster_status()
+    if cluster is not None and cluster.cluster_id != cluster_id:
         raise Unavailable("etcd was restored, and no leader has taken note of it yet")
 
 
-def has_to_start_over(deps: ApiDependencies, hello: joblets_pb2.Hello) -> bool:
-    """Whether it may still run what was placed by another etcd, or by this one before it was restored."""
-    cluster = cluster_of(deps.cache.snapshot)
-    if hello.cluster == deps.space.cluster_id:
+def has_to_start_over(reads: Reads, cluster_id: str, hello: joblets_pb2.Hello) -> bool:
+    """Whether the joblet may run work placed by another etcd, or by this etcd before its restore."""
+    cluster = reads.cache.snapshot.cluster_status()
+    if hello.cluster == cluster_id:
         return False
     return bool(hello.cluster) or (cluster is not None and cluster.restored > 0)
 
 
 def check(hello: joblets_pb2.Hello) -> None:
-    """Invalid when the joblet does not say who it is, or says too much."""
+    """Invalid when the joblet does not identify itself, or a field is too long."""
     for field in ("target", "driver", "instance", "instance_secret"):
         if not getattr(hello, field):
             raise Invalid(field, "must not be empty")
@@ -239,7 +246,7 @@ def check(hello: joblets_pb2.Hello) -> None:
 
 
 def sound_capacity(capacity: Mapping[str, float]) -> dict[str, quantity.Number]:
-    """As it is stored; Invalid when it cannot be."""
+    """The capacity as stored; Invalid for an invalid capacity."""
     if len(capacity) > _MAX_QUANTITIES:
         raise Invalid("capacity", f"must not name more than {_MAX_QUANTITIES} quantities")
     for name, amount in capacity.items():
@@ -254,13 +261,13 @@ def digest(secret: str) -> str:
 
 
 def promised(settings: Settings, targets: int) -> Promise:
-    """Grows with the number of targets, see `model/pace`."""
+    """The promise grows with the number of targets, see `model/pace`."""
     paced = pace.pace(settings, targets)
     return Promise(paced.lease_seconds, settings.kill_grace, paced.heartbeat_seconds)
 
 
 def _hardware(hello: joblets_pb2.Hello) -> Hardware | None:
-    """What a newer joblet says beyond this is left out."""
+    """Fields of a newer joblet beyond these are left out."""
     if not hello.HasField("hardware"):
         return None
     said = hello.hardware
@@ -280,6 +287,6 @@ def _capacity(hello: joblets_pb2.Hello) -> dict[str, quantity.Number]:
 
 def _read(stored: Value) -> Live:
     try:
-        return places.read(stored, Live)
+        return codec.read(stored, Live)
     except Broken as error:
         raise AlreadyExists(f"{stored.key} cannot be read, delete it to go on: {error}", field="target") from None

@@ -1,4 +1,4 @@
-"""The expert system: rules that users wrote, compiled once, and what they say of a job on each target.
+"""The expert system: rules written by users, compiled once, and the effects of the rules for a job on each target.
 
-Pure like the rest of the engine, and below it: nothing here knows queues, room or settings.
+Pure like the rest of the engine, and below the engine: no module of this package knows queues, room or settings.
 """

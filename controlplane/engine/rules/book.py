@@ -1,9 +1,9 @@
-"""All rules together: asked for the facts of a task and the targets, they give a ruling.
+"""All rules together: the book gives a ruling for the facts of a task and the targets.
 
-The simple equivalent: for every rule and every target, evaluate `when` and note the effect. What is faster: the
-conditions of `when` are asked one by one, each only for the different values of what it reads, and answers are kept.
-Asked again with the same facts and targets, the book looks up one entry. A book never changes; new rules are a new
-book. It may be asked from several threads: what two of them work out at once is the same.
+Simple equivalent: for every rule and every target, evaluate `when` and note the effect. The faster version evaluates
+the conditions of `when` separately, each condition only for the different values of the fields read, and keeps the
+answers. For the same facts and targets, the book looks up a single entry. A book never changes; new rules are a new
+book. A book may be used from several threads: two threads computing the same entry at once get equal results.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ _USUAL_STEPS: Final = 1000
 
 
 class Book:
-    """`fields` is what the rules read of job and order; `broken` says of a stored rule why it is left out."""
+    """`fields` are the fields of job and order read by the rules; `broken` gives, by rule, why a stored rule is left
+    out."""
 
     def __init__(self, rules: tuple[CompiledRule, ...], broken: Mapping[str, str]) -> None:
         self.rules = rules
         self.broken: Mapping[str, str] = MappingProxyType(dict(broken))
         self._conditions = Conditions(path for rule in rules for path in rule.paths)
         self.reads_now = bool(self._conditions.now_paths)
-        # How much longer than usual a task takes to be judged on a target.
+        # How many times longer than usual the judgement of a task on a target takes.
         self.weight = 1 + sum(rule.steps for rule in rules) // _USUAL_STEPS
         self.limits = any(rule.effect.limit is not None for rule in rules)
         self.fields = frozenset(".".join(path) for path in self._conditions.task_paths)
@@ -58,18 +59,18 @@ class Book:
         left = growth.MOST_BOOK_STEPS
         for rule in sorted(rules, key=lambda rule: rule.name):
             try:
-                found = compile_rule(rule)
+                candidate = compile_rule(rule)
             except Invalid as refusal:
                 broken[rule.name] = str(refusal)
                 continue
             except Exception as error:  # noqa: BLE001 - supervision: the other rules count
                 broken[rule.name] = sentence(error)
                 continue
-            if found.steps > left:
+            if candidate.steps > left:
                 broken[rule.name] = "when: takes too long together with the rules before it; make them simpler"
                 continue
-            left -= found.steps
-            compiled.append(found)
+            left -= candidate.steps
+            compiled.append(candidate)
         return cls(tuple(compiled), broken)
 
     def facts(self, order: Order, job: Job) -> Facts:
@@ -80,8 +81,8 @@ class Book:
             return _silence(len(targets))
         land = self._landscape(tuple(targets))
         case = self._conditions.case(facts, now)
-        found = land.rulings.get((case.facts, case.now))
-        return found if found is not None else land.keep((case.facts, case.now), self._ruling(case, land))
+        ruling = land.rulings.get((case.facts, case.now))
+        return ruling if ruling is not None else land.keep((case.facts, case.now), self._ruling(case, land))
 
     def priority_of(self, facts: Facts, base: int, now: datetime) -> int:
         """The effective priority of tasks with these facts in an order of priority `base`."""
@@ -92,14 +93,14 @@ class Book:
         latest = self._latest
         if targets is latest.targets:
             return latest
-        found = self._landscapes.get(targets)
-        if found is None:
-            found = Landscape(targets)
+        land = self._landscapes.get(targets)
+        if land is None:
+            land = Landscape(targets)
             if len(self._landscapes) >= _MOST_LANDSCAPES:
                 self._landscapes.clear()
-            self._landscapes[targets] = found
-        self._latest = found
-        return found
+            self._landscapes[targets] = land
+        self._latest = land
+        return land
 
     def _ruling(self, case: Case, land: Landscape) -> Ruling:
         forbidden: dict[str, Mask] = {}
@@ -138,7 +139,7 @@ class Book:
         )
 
     def _concerns(self, rule: CompiledRule, case: Case) -> bool | Failure:
-        """Whether a rule that requires something requires it of this task."""
+        """Whether the rule concerns this task: a requiring rule first checks the conditions about the task."""
         return self._conditions.hold(rule.about_task(), case) if rule.effect.require else True
 
     def _holds(self, rule: CompiledRule, case: Case) -> bool:
@@ -148,14 +149,14 @@ class Book:
             return False
 
     def _delta(self, case: Case) -> int:
-        found = self._deltas.get(case)
-        if found is None:
+        delta = self._deltas.get(case)
+        if delta is None:
             raising = [rule for rule in self.rules if rule.effect.priority is not None]
-            found = sum(rule.effect.priority or 0 for rule in raising if self._holds(rule, case))
+            delta = sum(rule.effect.priority or 0 for rule in raising if self._holds(rule, case))
             if len(self._deltas) >= MOST_KEPT:
                 self._deltas.clear()
-            self._deltas[case] = found
-        return found
+            self._deltas[case] = delta
+        return delta
 
 
 @lru_cache(maxsize=16)

@@ -1,9 +1,9 @@
-"""From the text of a rule to something that can be asked.
+"""Compilation: from the text of a rule to conditions which can be evaluated.
 
-What does not compile is refused with the place of the error: the syntax, a name or field that does not exist, types
-that do not go together, an effect that the expression cannot have, or values that may become too large. The library
-bounds how deep an expression may nest and how often its loops may turn, `growth` what they build and how long that
-takes: a rule can be wrong but cannot hang or crash who evaluates it.
+A rule which does not compile is refused with the place of the error: the syntax, an unknown name or field, types which
+do not go together, an effect which the expression cannot have, or values which may become too large. The library bounds
+how deep an expression may nest and how often loops may turn, `growth` bounds the size of the values and the time of
+the evaluation: a rule can be wrong but cannot hang or crash the evaluating process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from controlplane.engine.rules import growth, schema
 from controlplane.engine.rules.schema import Path, Value
-from controlplane.engine.rules.syntax import Part, Tree
+from controlplane.engine.rules.syntax import SyntaxPart, SyntaxTree
 from controlplane.model.errors import Invalid
 from controlplane.model.rule import Effect, Rule
 
@@ -27,7 +27,7 @@ TARGET: Final = "target"
 NOW: Final = "now"
 
 _PLACED: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
-# The parser's list of all that could have come, and words about the library's own ways.
+# Parts of error messages without value for users: the parser's list of expected tokens, and terms of the library.
 _NOISE: Final = re.compile(r" expecting \{.*\}| \(in container ''\)| \[[A-Z_]+\]$|^[A-Z_]+: ")
 _NO_FIELD: Final = re.compile(rf"undefined field '(\w+)' not found in struct '{schema.PACKAGE}\.(\w+)'")
 _LONGEST_MESSAGE: Final = 300
@@ -37,17 +37,17 @@ LONGEST: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An expression that could not be evaluated on what it was given."""
+    """An expression which could not be evaluated on the given values."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conjunct:
-    """One of the conditions that `when` joins by `&&`; `paths` is all that it depends on, sorted.
+    """A condition, joined with others by `&&` in `when`; `paths` are all paths read by the condition, sorted.
 
-    `steps` is how many one evaluation takes at most, about, on facts of a usual size; `nesting` how many loops are in
-    each other."""
+    `steps` is the approximate maximum of steps of an evaluation, on facts of a usual size; `nesting` is the depth of
+    nested loops."""
 
     paths: tuple[Path, ...]
     expression: Any
@@ -71,7 +71,8 @@ class Conjunct:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledRule:
-    """`reads` says on which fields the rule depends, such as job.labels.team, order.owner, target.region, now.hour."""
+    """`reads` lists the fields on which the rule depends, such as job.labels.team, order.owner, target.region,
+    now.hour."""
 
     name: str
     effect: Effect
@@ -87,7 +88,7 @@ class CompiledRule:
 
     @property
     def nesting(self) -> int:
-        """How many loops are in each other."""
+        """The depth of nested loops."""
         return max((part.nesting for part in self.conjuncts), default=0)
 
     @property
@@ -101,18 +102,19 @@ class CompiledRule:
         return tuple(part for part in self.conjuncts if not part.speaks_of(TARGET))
 
     def demands(self) -> tuple[Conjunct, ...]:
-        """What is weighed on each target. A rule that requires asks first whom it concerns, see `about_task`."""
+        """The conditions evaluated on each target. A requiring rule first checks which tasks are concerned, see
+        `about_task`."""
         return self.about_target() if self.effect.require else self.conjuncts
 
 
 def compile_rule(rule: Rule) -> CompiledRule:
-    """Raises Invalid, with the line and column of the error in its message."""
+    """Raises Invalid, with the line and column of the error in the message."""
     effect = rule.then or Effect()
     try:
-        tree = Tree(_checked(rule.when).serialize())
+        tree = SyntaxTree(_checked(rule.when).serialize())
         parts = tuple(_conjunct(part) for part in tree.conjuncts())
     except (DecodeError, RecursionError):
-        # What the library still compiles can be deeper than a message may be.
+        # The library compiles expressions which are nested deeper than a protobuf message may be.
         raise _invalid(1, 1, _TOO_DEEP) from None
     except growth.TooLarge as refusal:
         raise _invalid(*tree.place(refusal.node), str(refusal)) from None
@@ -128,7 +130,7 @@ def compile_rule(rule: Rule) -> CompiledRule:
     return compiled
 
 
-def _conjunct(part: Part) -> Conjunct:
+def _conjunct(part: SyntaxPart) -> Conjunct:
     seen = growth.Growth()
     seen.look(part.node)
     expression = _environment().deserialize(part.serialized)
@@ -142,9 +144,9 @@ def _checked(text: str) -> Any:
         checked = _environment().compile(text)
     except (RuntimeError, TypeError) as error:
         raise _refusal(str(error)) from None
-    found = checked.return_type()
-    if found != cel.Type.BOOL:
-        raise _invalid(1, 1, f"must be true or false, but is of type {found.name().lower()}")
+    result_type = checked.return_type()
+    if result_type != cel.Type.BOOL:
+        raise _invalid(1, 1, f"must be true or false, but is of type {result_type.name().lower()}")
     return checked
 
 
@@ -161,7 +163,7 @@ def _invalid(line: int, column: int, said: str) -> Invalid:
 
 def _short(message: str) -> str:
     plain = _NOISE.sub("", message.partition("\n")[0])
-    return _NO_FIELD.sub(lambda found: f"{found[2].lower()} has no field '{found[1]}'", plain)[:_LONGEST_MESSAGE]
+    return _NO_FIELD.sub(lambda match: f"{match[2].lower()} has no field '{match[1]}'", plain)[:_LONGEST_MESSAGE]
 
 
 @cache

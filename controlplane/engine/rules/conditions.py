@@ -1,4 +1,5 @@
-"""Conditions asked of facts, a moment and targets, each only once for the different values of what it reads."""
+"""Conditions evaluated on facts, a moment and targets, each condition only once for the same values of the fields
+read."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ MOST_KEPT: Final = 65536
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The facts of a task and those parts of the time that some rule reads."""
+    """The facts of a task and the parts of the time read by some rule."""
 
     facts: Facts
     now: Values
@@ -29,7 +30,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighed:
-    """Where all conditions hold; and the first target where they failed, with the failure."""
+    """The targets on which all conditions hold; and the first target on which a condition failed, with the failure."""
 
     holds: Mask
     failed_at: str | None = None
@@ -37,7 +38,7 @@ class Weighed:
 
 
 class Conditions:
-    """Answers that are kept, up to a bound; what is forgotten is worked out again."""
+    """Evaluates conditions and keeps the answers, up to a bound; forgotten answers are computed again."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         read = sorted(set(paths))
@@ -51,7 +52,8 @@ class Conditions:
         return Case(facts, tuple(schema.read_now(path, now) for path in self.now_paths))
 
     def hold(self, conditions: Iterable[Conjunct], case: Case) -> bool | Failure:
-        """Of conditions that do not speak of a target. As in CEL, one that is false hides the failure of another."""
+        """Whether conditions which do not read the target hold. As in CEL, a false condition hides the failure of
+        another condition."""
         failure: Failure | None = None
         for part in conditions:
             outcome = self._ask(part, self._known(part, case))
@@ -75,15 +77,17 @@ class Conditions:
         failed = np.flatnonzero(not_false & ~holds)
         if not failed.size:
             return Weighed(land.shared(holds))
-        failure = next(found for column in columns if (found := column.failure_at(int(failed[0]))) is not None)
+        failure = next(
+            failed_with for column in columns if (failed_with := column.failure_at(int(failed[0]))) is not None
+        )
         return Weighed(land.shared(holds), land.targets[failed[0]].name, failure)
 
     def _column(self, part: Conjunct, case: Case, land: Landscape) -> Column:
-        known = self._known(part, case)
-        return land.column(part, known, lambda of_target: self._ask(part, known + of_target))
+        values = self._known(part, case)
+        return land.column(part, values, lambda of_target: self._ask(part, values + of_target))
 
     def _known(self, part: Conjunct, case: Case) -> Values:
-        """The values of the paths that do not speak of a target: the first ones, as paths are sorted."""
+        """The values of the paths which do not read the target: always the first paths, since paths are sorted."""
         return tuple(
             case.now[self._now_places[path]] if path[0] == NOW else case.facts.values[self._places[path]]
             for path in part.paths
@@ -91,10 +95,10 @@ class Conditions:
         )
 
     def _ask(self, part: Conjunct, values: Values) -> bool | Failure:
-        found = self._outcomes.get((part, values))
-        if found is None:
-            found = part.holds(dict(zip(part.paths, values, strict=True)))
+        outcome = self._outcomes.get((part, values))
+        if outcome is None:
+            outcome = part.holds(dict(zip(part.paths, values, strict=True)))
             if len(self._outcomes) >= MOST_KEPT:
                 self._outcomes.clear()
-            self._outcomes[part, values] = found
-        return found
+            self._outcomes[part, values] = outcome
+        return outcome

@@ -1,6 +1,6 @@
-"""What rules know of a task and of a target, as values that can be compared and kept.
+"""Facts: the fields of a task and of a target visible to rules, as values which can be compared and kept.
 
-Facts hold only the fields that some rule reads, so that the tasks of all orders that agree in these share one ruling.
+Facts hold only the fields read by some rule, so tasks of all orders with equal values of these fields share a ruling.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from controlplane.model.quantity import Number
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The values of a book's task paths, in the book's order. They mean something to that book only."""
+    """The values of a book's task paths, in the book's order. The values have a meaning for the same book only."""
 
     values: tuple[Value, ...] = ()
 
@@ -28,7 +28,7 @@ NO_FACTS: Final = Facts()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetFacts:
-    """A target as rules see it. Compared by content: labels and capacity must not be changed once they are given."""
+    """A target as seen by rules. Compared by content: labels and capacity must not be changed after construction."""
 
     name: str
     region: str = ""

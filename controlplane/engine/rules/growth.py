@@ -1,10 +1,11 @@
-"""How large the values of an expression can become, and how many steps it can take, told from its tree alone.
+"""Growth: how large the values of an expression can become, and how many steps an evaluation can take, computed from
+the tree of the expression alone.
 
-The library bounds how often loops turn, not what they build: `x + x` in a chain of maps doubles a text with each of
-them. So an upper bound of every value is worked out before anything is evaluated, for facts of a usual size;
-`times_usual` measures the facts at hand, since loops take longer by its power. Only what the standard macros make is
-met here, since rules arrive as text: no text can name the accumulator of a loop, so a loop adds to it at most once a
-turn.
+The library bounds how often loops turn, not the size of the values built by loops: `x + x` in a chain of maps doubles a
+text with each map. So an upper bound of every value is computed before any evaluation, for facts of a usual size;
+`times_usual` measures the facts at hand, since the time of nested loops grows with a power of this factor. Only loops
+of the standard macros occur, since rules arrive as text: no text can name the accumulator of a loop, so a loop adds to
+the accumulator at most once a turn.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any, Final, NamedTuple
 from controlplane.engine.rules.schema import FIELDS, Kind, Value
 
 MOST_SIZE: Final = 300_000
-# A step takes some 0.1 us. Of one evaluation; of one that says the priority, which every order is asked about on the
-# loop; of one with loops on the very facts at hand; of one condition on all targets; of all rules on one target.
+# A step takes some 0.1 us. Bounds, in order: for an evaluation; for an evaluation of a priority, which runs for every
+# order on the event loop; for an evaluation with loops on the facts at hand; for a condition on all targets; for all
+# rules on a single target.
 MOST_STEPS: Final = 300_000
 MOST_PRIORITY_STEPS: Final = 3_000
 MOST_LOOP_STEPS: Final = 3_000_000
@@ -28,11 +30,11 @@ _TEXT: Final = 64
 _MANY: Final = 64
 # Of a list of texts, as `_weight` counts.
 _USUAL_WEIGHT: Final = _MANY * 2 * _TEXT
-# So many bytes are compared or copied in the time of one step.
+# So many bytes are compared or copied in the time of a step.
 _BYTES_A_STEP: Final = 16
 _LAZY: Final = frozenset({"_&&_", "_||_", "_?_:_", "!_", "_[_]", "@not_strictly_false", "dyn", "type"})
-# A pattern is compiled each time it is asked. Measured, in steps: for each character, for a class of
-# Unicode, for repetitions by number, which the library bounds by memory only, and for a pattern that is not known yet.
+# A pattern is compiled at each evaluation. Measured costs, in steps: for each character, for a class of Unicode, for
+# repetitions by number, which the library bounds by memory only, and for a pattern which is not a constant.
 _PATTERN_LETTER: Final = 40
 _PATTERN_CLASS: Final = 15_000
 _PATTERN_REPEATS: Final = 25_000
@@ -40,7 +42,8 @@ _PATTERN_UNKNOWN: Final = 100_000
 
 
 class Bound(NamedTuple):
-    """Of a text, its length; of a list or a map, how many entries of at most `inner` it has. Numbers have none."""
+    """The upper bound of a value. Of a text, the length; of a list or a map, the number of entries, each of at most
+    `inner`. Numbers have no length."""
 
     length: int = 0
     inner: Bound | None = None
@@ -50,7 +53,7 @@ class Bound(NamedTuple):
 
 
 class TooLarge(Exception):
-    """The node where an expression becomes too large, and why."""
+    """Raised with the node at which an expression becomes too large, and the reason."""
 
     def __init__(self, node: Any, why: str) -> None:
         super().__init__(why)
@@ -68,14 +71,14 @@ _OF_KIND: Final[Mapping[Kind, Bound]] = {
 
 
 class Growth:
-    """One look at a tree: how many steps it takes, and how many loops are in each other."""
+    """A single walk over a tree: how many steps an evaluation takes, and the depth of nested loops."""
 
     def __init__(self) -> None:
         self.steps = 0
         self.nesting = 0
 
     def look(self, node: Any) -> None:
-        """TooLarge when evaluating the node may take more memory or time than a rule may."""
+        """Raises TooLarge when the evaluation of the node may take more memory or time than allowed for a rule."""
         self.steps = self._steps_of(node, {}, 0)[1]
         if self.steps > MOST_STEPS:
             raise TooLarge(node, f"may take {self.steps} steps, and a rule must not take more than {MOST_STEPS}")
@@ -100,7 +103,7 @@ class Growth:
         if node.HasField("list_expr"):
             bounds, steps = self._all(node.list_expr.elements, names, depth)
             return Bound(len(bounds), _widest(bounds)), steps + 1
-        # What a message is given is copied into it, value by value.
+        # The values given to a message are copied into the message, value by value.
         bounds, steps = self._all(_entries(node), names, depth)
         return Bound(len(bounds), _widest(bounds)), steps + 1 + sum(bound.size() for bound in bounds)
 
@@ -157,7 +160,7 @@ def _pattern_steps(pattern: Any) -> int:
 
 
 def _entries(node: Any) -> list[Any]:
-    """Keys and values of a map or message that is written out."""
+    """Keys and values of a map or message literal."""
     return [part for entry in node.struct_expr.entries for part in (entry.map_key, entry.value) if part.ByteSize()]
 
 
@@ -176,13 +179,13 @@ def _result(function: str, bounds: list[Bound]) -> Bound:
 
 
 def _widest(bounds: Iterable[Bound | None]) -> Bound | None:
-    found: Bound | None = None
+    widest: Bound | None = None
     for bound in bounds:
-        if found is None or bound is None:
-            found = found or bound
+        if widest is None or bound is None:
+            widest = widest or bound
         else:
-            found = Bound(max(found.length, bound.length), _widest((found.inner, bound.inner)))
-    return found
+            widest = Bound(max(widest.length, bound.length), _widest((widest.inner, bound.inner)))
+    return widest
 
 
 def times_usual(values: Iterable[Value]) -> int:
@@ -191,7 +194,7 @@ def times_usual(values: Iterable[Value]) -> int:
 
 
 def _weight(value: Value) -> int:
-    """A list or map weighs more than its texts: each of its entries is looked at."""
+    """The weight of a value. A list or map weighs more than the texts inside: each entry is looked at."""
     if isinstance(value, tuple):
         return sum(_TEXT + _weight(part) for part in value)
     return len(value) if isinstance(value, str) else 1

@@ -1,4 +1,5 @@
-"""The targets of a ruling: which of them look alike to a condition, so that it is asked once for each kind."""
+"""The targets of a ruling: which targets look alike to a condition, so that the condition is evaluated once for each
+kind of target."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _MOST_COLUMNS: Final = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """What a condition is on each target: it holds, it failed (and does not hold), or neither."""
+    """The outcome of a condition on each target: the condition holds, failed (and does not hold), or is false."""
 
     holds: NDArray[np.bool_]
     failed: NDArray[np.bool_]
@@ -38,7 +39,7 @@ class Column:
 
 
 class Landscape:
-    """Targets in their order, with what was found out about them; it never changes its answers, only keeps them."""
+    """Targets in their order, with the rulings and columns computed for them; kept answers never change."""
 
     def __init__(self, targets: tuple[TargetFacts, ...]) -> None:
         self.targets = targets
@@ -57,19 +58,20 @@ class Landscape:
         return ruling
 
     def shared(self, array: A) -> A:
-        """The array, or one that is equal: most rulings differ in little."""
+        """The array, or an equal array kept before: most rulings share most of their arrays."""
         array.flags.writeable = False
         return self._arrays.setdefault((array.dtype.char, array.tobytes()), array)  # type: ignore[return-value]
 
     def column(self, condition: Conjunct, known: Values, ask: Ask) -> Column:
-        """`known` are the values that are the same for all targets; `ask` gets those of the target's paths."""
-        found = self._columns.get((condition, known))
-        if found is None:
-            found = self._column(condition, ask)
+        """The outcomes of the condition. `known` are the values common to all targets; `ask` is called with the values
+        of the paths of the target."""
+        column = self._columns.get((condition, known))
+        if column is None:
+            column = self._column(condition, ask)
             if len(self._columns) >= _MOST_COLUMNS:
                 self._columns.clear()
-            self._columns[condition, known] = found
-        return found
+            self._columns[condition, known] = column
+        return column
 
     def _column(self, condition: Conjunct, ask: Ask) -> Column:
         kinds, codes = self._kinds_for(tuple(path for path in condition.paths if path[0] == TARGET))
@@ -83,13 +85,14 @@ class Landscape:
         return Column(self.shared(holds[codes]), self.shared(failed[codes]), outcomes, codes)
 
     def _kinds_for(self, paths: tuple[Path, ...]) -> tuple[tuple[Values, ...], NDArray[np.intp]]:
-        """The different values that targets have at these paths, and which of them each target has."""
-        found = self._kinds.get(paths)
-        if found is None:
+        """The different values of the targets at these paths, and for each target the position of the target's
+        values."""
+        kinds = self._kinds.get(paths)
+        if kinds is None:
             seen: dict[Values, int] = {}
             codes = [
                 seen.setdefault(tuple(schema.read(path, target) for path in paths), len(seen))
                 for target in self.targets
             ]
-            found = self._kinds[paths] = tuple(seen), np.array(codes, dtype=np.intp)
-        return found
+            kinds = self._kinds[paths] = tuple(seen), np.array(codes, dtype=np.intp)
+        return kinds

@@ -1,4 +1,5 @@
-"""What the rules say of tasks with the same facts, over a row of targets. Values only, made by the book."""
+"""Rulings: the effects of the rules on tasks with the same facts, over a row of targets. Values only, built by the
+book."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class RuleError:
-    """The first failure of a rule in a ruling; `target` is None when the rule fails whatever the target is."""
+    """The first failure of a rule in a ruling; `target` is None when the rule fails regardless of the target."""
 
     rule: str
     target: str | None
@@ -27,7 +28,8 @@ class RuleError:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most `most` tasks for which the rule holds are live at a time; `mask` says on which targets it holds."""
+    """At most `most` tasks for which the rule holds are live at a time; `mask` marks the targets where the rule
+    holds."""
 
     name: str
     most: int
@@ -36,11 +38,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ruling:
-    """Arrays are over the targets as they were given, and cannot be written.
+    """Arrays have an entry for each target, in the given order, and cannot be written.
 
-    forbidden: for each rule that forbids some target, which ones. required: for each rule that holds for the task,
-    the targets that satisfy it. prefer: the sum of weights / 100. priority: what is added. limits: rules that hold on
-    some target. errors: at most one a rule.
+    forbidden: for each rule which forbids some target, the forbidden targets. required: for each requiring rule which
+    concerns the task, the targets which satisfy the rule. prefer: the sum of weights / 100. priority: the amount added
+    to the priority. limits: limiting rules which hold on some target. errors: at most a single error for each rule.
     """
 
     forbidden: Mapping[str, Mask]

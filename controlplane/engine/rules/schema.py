@@ -1,8 +1,9 @@
-"""What an expression may speak of: the fields of job, order, target and now, with their types.
+"""Schema: the fields which an expression may read: fields of job, order, target and now, with their types.
 
-A *path* names one value: `job.name`, `now.hour`, or, inside a map, one entry of it: `job.labels.team`. Values are
-hashable, so that what depends on them can be kept: a map is a tuple of sorted pairs, a list a tuple, every quantity
-a float; None is what is absent. The expressions see messages, as these have typed fields and know what is unset.
+A *path* names a value: `job.name`, `now.hour`, or a single entry of a map: `job.labels.team`. Values are hashable, so
+that results computed from values can be kept: a map is a tuple of sorted pairs, a list a tuple, every quantity a float;
+None stands for an absent value. Expressions see protobuf messages, since messages have typed fields and know unset
+fields.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ FIELDS: Final[Mapping[str, Mapping[str, Kind]]] = {
     },
     "now": dict.fromkeys(("year", "month", "day", "hour", "minute", "weekday"), Kind.WHOLE),
 }  # fmt: skip
-# Fields whose name is a word of Python.
+# Fields whose name is a keyword of Python.
 _ATTRIBUTES: Final = {"class": "class_"}
 
 
@@ -56,14 +57,14 @@ def kind_of(path: Path) -> Kind:
 
 
 def read(path: Path, source: object) -> Value:
-    """The value of the path in the job, order or target that its first part names."""
-    found = getattr(source, _ATTRIBUTES.get(path[1], path[1]))
+    """The value of the path in `source`, the job, order or target named by the first part of the path."""
+    value = getattr(source, _ATTRIBUTES.get(path[1], path[1]))
     kind = kind_of(path)
     if len(path) == 3:
-        return _plain((found or {}).get(path[2]), kind)
+        return _plain((value or {}).get(path[2]), kind)
     if kind in MAPS:
-        return tuple((key, _plain(found[key], kind)) for key in sorted(found or {}))
-    return tuple(found) if kind is Kind.TEXTS else _plain(found, kind)
+        return tuple((key, _plain(value[key], kind)) for key in sorted(value or {}))
+    return tuple(value) if kind is Kind.TEXTS else _plain(value, kind)
 
 
 def _plain(value: Any, kind: Kind) -> Value:
@@ -78,14 +79,14 @@ def read_now(path: Path, now: datetime) -> int:
 
 
 def messages(values: Mapping[Path, Value]) -> dict[str, message.Message]:
-    """What an expression is given: a message for each of job, order, target and now that has a value."""
-    made: dict[str, message.Message] = {}
+    """The variables of an expression: a message for each of job, order, target and now with a value."""
+    variables: dict[str, message.Message] = {}
     for path, value in values.items():
-        if path[0] not in made:
-            made[path[0]] = _class_of(path[0])()
+        if path[0] not in variables:
+            variables[path[0]] = _class_of(path[0])()
         if value is not None:
-            _fill(made[path[0]], path, value)
-    return made
+            _fill(variables[path[0]], path, value)
+    return variables
 
 
 def _fill(into: message.Message, path: Path, value: Any) -> None:
@@ -116,9 +117,9 @@ def type_name(root: str) -> str:
 
 @cache
 def pool() -> descriptor_pool.DescriptorPool:
-    """The types of the variables, apart from those of the API."""
-    made = descriptor_pool.DescriptorPool()
-    made.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
+    """The types of the variables, in a pool separate from the types of the API."""
+    types = descriptor_pool.DescriptorPool()
+    types.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
     file = descriptor_pb2.FileDescriptorProto(
         name="rule.proto", package=PACKAGE, syntax="proto3", dependency=["google/protobuf/struct.proto"]
     )
@@ -126,8 +127,8 @@ def pool() -> descriptor_pool.DescriptorPool:
         shape = file.message_type.add(name=root.title())
         for number, (name, kind) in enumerate(fields.items(), 1):
             _declare(shape, name, number, kind)
-    made.Add(file)
-    return made
+    types.Add(file)
+    return types
 
 
 _NUMBER: Final = ".google.protobuf.Value"

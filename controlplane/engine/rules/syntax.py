@@ -1,7 +1,7 @@
-"""The tree of a checked expression: its conjuncts, and the paths that each of them reads.
+"""The tree of a checked expression: the conjuncts, and the paths read by each conjunct.
 
-The library gives the tree as a `cel.expr.CheckedExpr`, the exchange format of CEL. Only the fields that are looked at
-are declared here; protobuf keeps the others, so a part of the tree can be handed back as an expression of its own.
+The library gives the tree as a `cel.expr.CheckedExpr`, the exchange format of CEL. Only the fields used by this module
+are declared; protobuf keeps the other fields, so a part of the tree can be handed back as a separate expression.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message, m
 from controlplane.engine.rules.schema import FIELDS, MAPS, Path, kind_of
 
 _TYPE_URL: Final = "type.googleapis.com/cel.expr.CheckedExpr"
-# name: (number, type), where a type that is no message of this table is a scalar, and `*` says repeated.
+# name: (number, type), where a type which is not a message of this table is a scalar, and `*` means repeated.
 _TREE: Final[dict[str, dict[str, tuple[int, str]]]] = {
     "CheckedExpr": {
         "reference_map": (2, "*Note"), "type_map": (3, "*Note"), "expr": (4, "Expr"), "source_info": (5, "SourceInfo"),
@@ -62,33 +62,33 @@ def _checked_class() -> type[message.Message]:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tree.CheckedExpr"))
 
 
-class Part(NamedTuple):
-    """One part between the outermost `&&`: as an expression of its own, what it reads, and its root."""
+class SyntaxPart(NamedTuple):
+    """A part between the outermost `&&`: the part as a separate expression, the paths read, and the root node."""
 
     serialized: bytes
     paths: frozenset[Path]
     node: Any
 
 
-class Tree:
-    """A checked expression, as its serialised form tells it."""
+class SyntaxTree:
+    """A checked expression, read from the serialised form."""
 
     def __init__(self, serialized: bytes) -> None:
         self._checked: Any = _checked_class().FromString(any_pb2.Any.FromString(serialized).value)
 
-    def conjuncts(self) -> Iterator[Part]:
+    def conjuncts(self) -> Iterator[SyntaxPart]:
         """Each part between the outermost `&&`, in order."""
         references = {note.key: note for note in self._checked.reference_map}
         types = {note.key: note for note in self._checked.type_map}
         for node in _operands(self._checked.expr):
-            # Only the notes on its own nodes: with all of them, many parts would cost their square.
+            # Copy only the notes on the nodes of the part: copying all notes would be quadratic in the number of parts.
             ids = [part.id for part in _nodes(node)]
             part: Any = _checked_class()()
             part.expr.CopyFrom(node)
             part.reference_map.extend(references[key] for key in ids if key in references)
             part.type_map.extend(types[key] for key in ids if key in types)
             packed = any_pb2.Any(type_url=_TYPE_URL, value=part.SerializeToString())
-            yield Part(packed.SerializeToString(), _widest(path for path, _ in _reads(node, frozenset())), node)
+            yield SyntaxPart(packed.SerializeToString(), _widest(path for path, _ in _reads(node, frozenset())), node)
 
     def place_of(self, root: str) -> tuple[int, int]:
         """Line and column, from 1, of the first mention of a variable."""
@@ -117,13 +117,13 @@ def _nodes(node: Any) -> Iterator[Any]:
 
 
 def _widest(paths: Iterator[Path]) -> frozenset[Path]:
-    """Without the entries of maps that are read as a whole."""
-    found = frozenset(paths)
-    return frozenset(path for path in found if len(path) < 3 or path[:2] not in found)
+    """The paths, without single entries of maps which are also read as a whole."""
+    all_paths = frozenset(paths)
+    return frozenset(path for path in all_paths if len(path) < 3 or path[:2] not in all_paths)
 
 
 def _reads(node: Any, bound: frozenset[str]) -> Iterator[tuple[Path, Any]]:
-    """The paths in a part of the tree, each with its variable's node; `bound` are names that a macro made."""
+    """The paths in a part of the tree, each with the node of the variable; `bound` are names introduced by a macro."""
     chain, rest = _chain(node)
     root = rest.ident_expr.name.removeprefix(".") if rest.HasField("ident_expr") else ""
     if root in FIELDS and rest.ident_expr.name not in bound:
@@ -143,7 +143,7 @@ def _paths(root: str, chain: list[str]) -> Iterator[Path]:
 
 
 def _chain(node: Any) -> tuple[list[str], Any]:
-    """The fields and constant keys that are taken of an operand, and that operand: `a.b['c']` is [b, c] of a."""
+    """The fields and constant keys selected from an operand, and the operand: `a.b['c']` is [b, c] of a."""
     if node.HasField("select_expr"):
         chain, rest = _chain(node.select_expr.operand)
         return [*chain, node.select_expr.field], rest

@@ -1,1 +1,1 @@
-"""How a joblet runs attempts: real processes, or none at all."""
+"""The drivers by which a joblet runs attempts: processes, pods of a cluster, or simulated ones."""

@@ -1,7 +1,7 @@
-"""Attempts that only pass time: for tests and benchmarks of everything else.
+"""Attempts that only pass time: for tests and benchmarks of all other parts.
 
-One timer per running attempt and nothing more. A task overrides what the driver was told with SIMULATE_DURATION and
-SIMULATE_EXIT_CODE in its environment. Holders end as Lost when the session is no longer confirmed, like real ones.
+A running attempt is a timer. A task overrides the settings of the driver with SIMULATE_DURATION and SIMULATE_EXIT_CODE
+in its environment. Holders end as Lost when the session is no longer confirmed, like real ones.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from controlplane.aio.clock import Clock
+from controlplane.joblet.attempt_records import AttemptRecords, identity_of
 from controlplane.joblet.driver import Notice
-from controlplane.joblet.home import Home
+from controlplane.joblet.joblet_state import JobletState
 from controlplane.joblet.log_source import LogQuery, LogSource
 from controlplane.joblet.reconcile import ALIVE, observed_task
-from controlplane.joblet.records import Records, subject_of
 from controlplane.model import times
+from controlplane.model.driver_traits import SIMULATED, traits_of
 from controlplane.model.errors import Refused
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
 from controlplane.model.quantity import Number
 
 
-class Chances(msgspec.Struct, frozen=True, kw_only=True):
+class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     duration: Number = 0.05
     failure_rate: float = 0.0
     seed: int = 0
 
 
-class Attempt:
+class SimulatedAttempt:
     __slots__ = ("fulfilment", "observed", "timer")
 
     def __init__(self, fulfilment: Fulfilment, observed: ObservedTask) -> None:
@@ -41,17 +42,19 @@ class Attempt:
 
 
 class SimulatedDriver:
-    stops_apart = True
+    traits = traits_of(SIMULATED)
     gate = None
     capacity = None
 
-    def __init__(self, chances: Chances, home: Home, *, clock: Clock, records: Records | None = None) -> None:
-        self._chances = chances
-        self._random = random.Random(chances.seed)
-        self._home = home
+    def __init__(
+        self, simulation: Simulation, state: JobletState, *, clock: Clock, records: AttemptRecords | None = None
+    ) -> None:
+        self._simulation = simulation
+        self._random = random.Random(simulation.seed)
+        self._state = state
         self._clock = clock
         self._records = records
-        self._attempts: dict[str, dict[TaskRef, Attempt]] = {}
+        self._attempts: dict[str, dict[TaskRef, SimulatedAttempt]] = {}
         self._running = 0
         self._notice: Notice = lambda identity: None
 
@@ -62,7 +65,7 @@ class SimulatedDriver:
         return list(self._attempts)
 
     def recall(self, fulfilment: Fulfilment) -> None:
-        """Nothing of an earlier life is left."""
+        """Earlier joblets leave no attempts behind."""
 
     def seen(self, fulfilment: str) -> Mapping[TaskRef, ObservedTask]:
         attempts = self._attempts.get(fulfilment)
@@ -76,12 +79,12 @@ class SimulatedDriver:
 
     def start(self, fulfilment: Fulfilment, task: TaskRef) -> None:
         observed = msgspec.structs.replace(observed_task(task, "Running"), started=self._now())
-        attempt = Attempt(fulfilment, observed)
+        attempt = SimulatedAttempt(fulfilment, observed)
         self._attempts.setdefault(fulfilment.id, {})[task] = attempt
         try:
             seconds, exit_code = self._fate(fulfilment, task)
             if self._records is not None:
-                self._records.append("started", subject_of(fulfilment, task), pid=os.getpid())
+                self._records.append("started", identity_of(fulfilment, task), pid=os.getpid())
         except ValueError as error:
             attempt.observed = observed_task(task, "Failed", reason="StartError", message=str(error))
             return
@@ -111,11 +114,11 @@ class SimulatedDriver:
                 self._end(attempt, task, observed_task(task, "Cancelled"))
 
     def dying(self) -> int:
-        """Ending takes no time here."""
+        """Ending takes no time."""
         return 0
 
     def blocks(self, fulfilment: Fulfilment) -> bool:
-        """Ending takes no time here, so what lives is desired, and no two desired ones share a resource."""
+        """Ending takes no time, so all living attempts are desired, and desired ones never share a unique resource."""
         return False
 
     async def run(self) -> None:
@@ -127,28 +130,28 @@ class SimulatedDriver:
 
     def _fate(self, fulfilment: Fulfilment, task: TaskRef) -> tuple[float, int]:
         spec = fulfilment.jobs.get(task.job)
-        told = spec.environment if spec is not None else {}
-        seconds = float(told.get("SIMULATE_DURATION", self._chances.duration))
-        fails = self._chances.failure_rate > 0 and self._random.random() < self._chances.failure_rate
-        return seconds, int(told.get("SIMULATE_EXIT_CODE", 1 if fails else 0))
+        environment = spec.environment if spec is not None else {}
+        seconds = float(environment.get("SIMULATE_DURATION", self._simulation.duration))
+        fails = self._simulation.failure_rate > 0 and self._random.random() < self._simulation.failure_rate
+        return seconds, int(environment.get("SIMULATE_EXIT_CODE", 1 if fails else 0))
 
-    def _hold(self, attempt: Attempt, task: TaskRef, end_at: float, exit_code: int) -> None:
-        """Wakes at the end or when the session runs out, whichever is first."""
+    def _hold(self, attempt: SimulatedAttempt, task: TaskRef, end_at: float, exit_code: int) -> None:
+        """Wakes at the end of the attempt or of the session, whichever is first."""
         now = self._clock.monotonic()
-        if now >= self._home.until:
+        if now >= self._state.confirmed_until:
             self._end(attempt, task, observed_task(task, "Failed", reason="Lost", message="the session ran out"))
             self._notice(attempt.fulfilment.id)
         elif now >= end_at:
             self._exit_later(attempt, task, exit_code)
         else:
-            wake_in = min(end_at, self._home.until) - now
+            wake_in = min(end_at, self._state.confirmed_until) - now
             attempt.timer = asyncio.get_running_loop().call_later(wake_in, self._hold, attempt, task, end_at, exit_code)
 
-    def _exit_later(self, attempt: Attempt, task: TaskRef, exit_code: int) -> None:
+    def _exit_later(self, attempt: SimulatedAttempt, task: TaskRef, exit_code: int) -> None:
         self._exit(attempt, task, exit_code)
         self._notice(attempt.fulfilment.id)
 
-    def _exit(self, attempt: Attempt, task: TaskRef, exit_code: int) -> None:
+    def _exit(self, attempt: SimulatedAttempt, task: TaskRef, exit_code: int) -> None:
         failed = exit_code != 0
         end = observed_task(
             task,
@@ -158,13 +161,13 @@ class SimulatedDriver:
         )
         self._end(attempt, task, msgspec.structs.replace(end, exit_code=exit_code))
 
-    def _end(self, attempt: Attempt, task: TaskRef, end: ObservedTask) -> None:
+    def _end(self, attempt: SimulatedAttempt, task: TaskRef, end: ObservedTask) -> None:
         if attempt.timer is not None:
             attempt.timer.cancel()
         self._running -= 1
         if self._records is not None:
-            subject = subject_of(attempt.fulfilment, task)
-            self._records.append_later("ended", subject, pid=os.getpid(), exit_code=end.exit_code)
+            identity = identity_of(attempt.fulfilment, task)
+            self._records.append_later("ended", identity, pid=os.getpid(), exit_code=end.exit_code)
         attempt.observed = msgspec.structs.replace(end, started=attempt.observed.started, finished=self._now())
 
     def _now(self) -> str:

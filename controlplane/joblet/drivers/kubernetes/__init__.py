@@ -1,6 +1,6 @@
 """Fulfilments as Pods of a cluster.
 
-Pure, over plain JSON as the API speaks it, and knowing nothing of any client: pod with nodes (what is asked for),
-observing (what its status means), results (what a task said), availability (how much room the cluster has), amounts
-(quantities in its words).
+Pure modules, over the plain JSON of the API and without any client: `pod` with `node_affinity` (the pod of a
+fulfilment), `observing` (the meaning of a pod's status), `results` (the messages of tasks), `availability` (the room of
+a cluster), `cluster_quantities` (quantities in the cluster's notation).
 """

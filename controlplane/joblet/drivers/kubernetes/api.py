@@ -1,7 +1,7 @@
-"""The one speaker to a cluster's API: JSON in, JSON out, on the official client's transport.
+"""The only client of a cluster's API: JSON in, JSON out, on the transport of the official client.
 
-It never repeats a request by itself, and says of each failure what the caller has to know: `Unavailable` when the
-request certainly did not apply, `OutcomeUnknown` when nobody knows, `Answered` with what the API said otherwise.
+A request is never repeated here. A failure tells the caller what to do: `Unavailable` when the request certainly did
+not apply, `OutcomeUnknown` when the request may have applied, `Answered` with the words of the API otherwise.
 """
 
 from __future__ import annotations
@@ -9,20 +9,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+from kubernetes.aio import config
 from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
 
+from controlplane.aio.backoff import Retries, doubling
 from controlplane.model import texts
-from controlplane.model.errors import Compacted, ControlPlaneError, OutcomeUnknown, Unavailable
+from controlplane.model.errors import Compacted, ControlPlaneError, Invalid, OutcomeUnknown, Unavailable
 
 Json = dict[str, Any]
 
 GONE = 410
-# Requests under way at the same time that are no creates and no watches.
+# Requests under way at the same time that are neither creates nor watches.
 OTHERS = 24
+# More connections than creates, other requests and watches use at the same time.
+CONNECTIONS = 64
+_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_BACKOFF = doubling(0.1, 10.0, jitter=0.5)
 _PAGE = "500"
 _CONTENT = {"PATCH": "application/merge-patch+json"}
 _TOO_MANY = 429
@@ -30,7 +39,7 @@ _MOST_RETRY_AFTER = 60.0
 
 
 class Answered(ControlPlaneError):
-    """The API answered, and it was no success. `retry_after` is what it asks for in seconds, None when it does not."""
+    """The API answered, but not with success. `retry_after` is the pause in seconds that the API asks for, if any."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -41,26 +50,42 @@ class Answered(ControlPlaneError):
 
     @property
     def certainly_not_applied(self) -> bool:
-        """What the API refused before it did anything; a 5xx may have applied."""
+        """Whether the API refused the request before acting; a request answered with 5xx may have applied."""
         return 400 <= self.status < 500
 
     @property
     def waiting_helps(self) -> bool:
-        """Too many requests, a collision with another writer, a token that is being replaced."""
+        """Whether the refusal may pass: too many requests, a conflict with another writer, a token being replaced."""
         return self.status in (401, 408, _TOO_MANY) or (self.status == 409 and self.reason != "AlreadyExists")
+
+
+class ApiRetries(Retries):
+    """The failures of one request to the API that is sent again and again."""
+
+    def __init__(self, draw: Callable[[], float] = random.random) -> None:
+        super().__init__(_BACKOFF, draw)
+
+    def failed(self, error: ControlPlaneError | None = None) -> float:
+        """Seconds until the next try, on top of the pause that the API asked for."""
+        asked = error.retry_after if isinstance(error, Answered) and error.retry_after is not None else 0.0
+        return asked + super().failed()
 
 
 class Api:
     """`seconds` is how long a request may take, for the client and for the API.
 
-    Creates go at once, their number is bounded by who makes them; all else waits for one of `OTHERS` places, so that no
-    request spends its time waiting for a connection.
+    Creates are sent at once: their caller bounds their number. Other requests wait for one of `OTHERS` slots, so that
+    no request spends its time limit waiting for a connection.
     """
 
     def __init__(self, client: ApiClient, *, seconds: float) -> None:
         self._client = client
         self.seconds = seconds
         self._others = asyncio.Semaphore(OTHERS)
+
+    def with_own_connections(self) -> Api:
+        """The same API over connections of its own, so that slow readers never keep other requests waiting."""
+        return Api(ApiClient(self._client.configuration), seconds=self.seconds)
 
     async def close(self) -> None:
         await self._client.close()
@@ -87,11 +112,11 @@ class Api:
         return _decode(raw)
 
     async def ready(self) -> None:
-        """Raises when the API, or what it stands on, is not in good health."""
+        """Raises when the API or its storage is unhealthy."""
         await self.ask("GET", "/readyz")
 
     async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Json]:
-        """A list as it is now, page by page: none of it comes from a cache."""
+        """The newest list, page by page, not served from a cache."""
         go_on = ""
         while True:
             more = {"continue": go_on} if go_on else {}
@@ -105,10 +130,9 @@ class Api:
                 return
 
     async def watch(self, path: str, query: Mapping[str, str], since: str, seconds: float) -> AsyncIterator[Json]:
-        """Events behind `since`, bookmarks too, until the API ends the watch after `seconds`.
+        """Events after the resource version `since`, bookmarks too, until the API ends the watch after `seconds`.
 
-        Compacted when it does not know `since` any more. The first thing given is an empty event: the API has taken
-        the watch on.
+        The first event is empty: the API has accepted the watch. Compacted when the API no longer knows `since`.
         """
         asked = {
             **query,
@@ -129,22 +153,61 @@ class Api:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise Unavailable(f"a watch broke: {type(error).__name__} {error}") from None
 
+    async def stream(
+        self, path: str, query: Mapping[str, str], *, silence_seconds: float | None
+    ) -> aiohttp.ClientResponse:
+        """A response whose body the caller reads and closes; None lets the body come to a halt for any time.
+
+        Answered when the API refuses, Unavailable when it cannot be reached.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.seconds, sock_read=silence_seconds)
+        try:
+            response = await self._request("GET", path, None, timeout, query)
+            if response.status < 300:
+                return response
+            raise _answered(response, await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the cluster's API cannot be reached: {type(error).__name__} {error}") from None
+
     async def _request(
         self, method: str, path: str, body: Json | None, timeout: aiohttp.ClientTimeout, query: Mapping[str, str]
     ) -> aiohttp.ClientResponse:
-        made = await self._client.param_serialize(
+        serialized = await self._client.param_serialize(
             method,
             path,
             query_params=list(query.items()),
             header_params={"Accept": "application/json", "Content-Type": _CONTENT.get(method, "application/json")},
             auth_settings=["BearerToken"],
         )
-        _, url, headers, _, _ = made
+        _, url, headers, _, _ = serialized
         answer = await self._client.rest_client.request(
             method, url, headers=headers, body=body, _request_timeout=timeout
         )
         response: aiohttp.ClientResponse = answer.response
         return response
+
+
+async def connect(kubeconfig: str, *, seconds: float) -> Api:
+    """Invalid when the kubeconfig cannot be used. An empty path means: inside the cluster."""
+    settings = Configuration()
+    try:
+        if kubeconfig:
+            await config.load_kube_config(config_file=kubeconfig, client_configuration=settings)
+        else:
+            config.load_incluster_config(client_configuration=settings)
+    except (config.ConfigException, OSError, ValueError) as error:
+        where = kubeconfig or "not given, and this is no pod of a cluster"
+        raise Invalid("kubeconfig", f"{where}: {error}") from None
+    settings.connection_pool_maxsize = CONNECTIONS
+    settings.retries = None
+    return Api(ApiClient(settings), seconds=seconds)
+
+
+def namespace_of(kubeconfig: str) -> str:
+    """The default namespace of pods: that of the joblet's own pod inside a cluster, else `default`."""
+    if kubeconfig or not _NAMESPACE.exists():
+        return "default"
+    return _NAMESPACE.read_text(encoding="ascii").strip()
 
 
 def _event(line: bytes) -> Json:
@@ -164,12 +227,12 @@ def _compacted(error: Answered) -> Compacted:
 
 
 def _answered(response: aiohttp.ClientResponse, raw: bytes) -> Answered:
-    """The API says what is wrong in a Status; what stands before it may say it in any other way."""
+    """The API explains a refusal in a Status; a proxy in front of it may answer with any other text."""
     try:
-        said = json.loads(raw)
+        decoded = json.loads(raw)
     except ValueError:
-        said = None
-    status = said if isinstance(said, dict) else {}
+        decoded = None
+    status = decoded if isinstance(decoded, dict) else {}
     message = str(status.get("message") or texts.cut(raw.decode(errors="replace"), texts.MESSAGE_CHARACTERS))
     after = _seconds(response.headers.get("Retry-After", ""))
     return Answered(response.status, str(status.get("reason") or response.reason), message, after)
@@ -177,10 +240,10 @@ def _answered(response: aiohttp.ClientResponse, raw: bytes) -> Answered:
 
 def _decode(raw: bytes) -> Json:
     try:
-        found = json.loads(raw)
+        decoded = json.loads(raw)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def _seconds(text: str) -> float | None:

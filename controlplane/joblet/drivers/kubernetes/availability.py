@@ -1,7 +1,7 @@
-"""How much of a cluster is there for its target: what nodes that take pods can give, less what others ask for. Pure.
+"""The room of a cluster for its target: the amounts of nodes that take pods, less the requests of foreign pods. Pure.
 
-Summed over nodes: whether one node has room for one large pod is for the cluster's own scheduler to say, and shows as
-Unschedulable. On each node, what others ask for takes away no more than that node has.
+Amounts are summed over nodes: whether a single node has room for a large pod is for the cluster's own scheduler to
+decide, and shows as Unschedulable. On each node, requests of foreign pods take away no more than the node has.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controlplane.joblet.drivers.kubernetes.amounts import NAMES, PODS, of_cluster
+from controlplane.joblet.drivers.kubernetes.cluster_quantities import NAMES, PODS, of_cluster
 from controlplane.model.quantity import Number, whole
 
 _OVER = frozenset({"Succeeded", "Failed"})
@@ -22,44 +22,42 @@ _SPECIAL_TAINTS = "node.kubernetes.io/"
 def available(
     nodes: Iterable[Mapping[str, Any]], foreign: Iterable[Mapping[str, Any]], names: Mapping[str, str] = NAMES
 ) -> dict[str, float]:
-    """`foreign` are all pods that are not this target's own. The quantity `pods` is how many more there may be."""
+    """`foreign` are all pods that do not belong to this target. The quantity `pods` is how many more pods fit."""
     free = {
         _name(node): of_cluster(_in(node, "status").get("allocatable"), names) for node in nodes if takes_pods(node)
     }
     used: dict[str, dict[str, Number]] = defaultdict(lambda: defaultdict(int))
     for pod in foreign:
-        place = _in(pod, "spec").get("nodeName")
-        if place in free and counts(pod):
+        node_name = _in(pod, "spec").get("nodeName")
+        if node_name in free and counts(pod):
             for name, amount in {**requests_of(pod, names), PODS: 1}.items():
-                used[place][name] += amount
+                used[node_name][name] += amount
     total: dict[str, Number] = {name: 0 for amounts in free.values() for name in amounts}
-    for place, amounts in free.items():
+    for node_name, amounts in free.items():
         for name, amount in amounts.items():
-            total[name] += max(0, amount - used[place][name])
+            total[name] += max(0, amount - used[node_name][name])
     return {name: whole(round(amount, 6)) for name, amount in sorted(total.items())}
 
 
 def takes_pods(node: Mapping[str, Any]) -> bool:
-    """Ready, schedulable, and not tainted as being in trouble. Other taints are borne by pods that tolerate them."""
+    """Whether the node is ready, schedulable, and not tainted as being in trouble. Pods may tolerate other taints."""
     if _in(node, "spec").get("unschedulable") or _in(node, "metadata").get("deletionTimestamp"):
         return False
     for taint in _in(node, "spec").get("taints") or ():
         if str(taint.get("key", "")).startswith(_SPECIAL_TAINTS) and taint.get("effect") in _SHUTS:
             return False
     conditions = _in(node, "status").get("conditions") or ()
-    return any(found.get("type") == "Ready" and found.get("status") == "True" for found in conditions)
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def counts(pod: Mapping[str, Any]) -> bool:
-    """Whether it takes room where it is: one that has ended does not, one that is being deleted still does."""
+    """Whether the pod takes room of its node: an ended pod does not, a pod that is being deleted still does."""
     return _in(pod, "status").get("phase") not in _OVER
 
 
 def requests_of(pod: Mapping[str, Any], names: Mapping[str, str] = NAMES) -> dict[str, Number]:
-    """As the cluster's scheduler counts: containers together, or the largest step of its beginning, and its overhead.
-
-    Init containers run one after the other; those with restartPolicy Always stay beside all that comes later.
-    """
+    """The requests as the cluster's scheduler counts them: all containers together, or the largest init step, plus the
+    overhead. Init containers run one after the other; those with restartPolicy Always stay beside all later ones."""
     spec = _in(pod, "spec")
     stays: dict[str, Number] = defaultdict(int)
     peak: dict[str, Number] = defaultdict(int)
@@ -91,5 +89,5 @@ def _name(item: Mapping[str, Any]) -> str:
 
 
 def _in(item: Mapping[str, Any], part: str) -> Mapping[str, Any]:
-    found = item.get(part)
-    return found if isinstance(found, Mapping) else {}
+    value = item.get(part)
+    return value if isinstance(value, Mapping) else {}

@@ -1,7 +1,8 @@
-"""DIR/pods: one file for each pod that this joblet set out to make, written before the API is asked for it.
+"""DIR/pods: a file for each pod that this joblet intends to create, written before the create is sent.
 
-It is what keeps a pod from being made twice: a joblet that starts anew finds what it meant to do, and never does it
-again. A file goes when its fulfilment is no longer desired and its pod can neither be there nor come any more.
+The journal keeps a pod from being created twice: a joblet that starts anew finds the intents of earlier joblets, and
+never acts on them again. A file is removed when its fulfilment is no longer desired and its pod neither exists nor can
+appear any more.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from controlplane.joblet.home import replace
+from controlplane.aio.files import write_by_rename
 from controlplane.model.fulfilment import Fulfilment, TaskRef
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,17 +47,17 @@ class Journal:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, intent: Intent) -> None:
-        replace(self._folder / intent.fulfilment, msgspec.json.encode(intent).decode())
+        write_by_rename(self._folder / intent.fulfilment, msgspec.json.encode(intent))
 
     def remove(self, fulfilment: str) -> None:
-        """One that cannot be removed is found by the joblet's next life, which learns that its pod never comes."""
+        """The next joblet finds an intent that cannot be removed, and learns that its pod never comes."""
         try:
             (self._folder / fulfilment).unlink(missing_ok=True)
         except OSError as error:
             log.warning("an intent cannot be removed", fulfilment=fulfilment, error=str(error))
 
     def all(self) -> Iterator[Intent]:
-        """One that was being written when the joblet died was never acted on."""
+        """An intent that was being written when its joblet died was never acted on."""
         for path in sorted(self._folder.iterdir()):
             if path.suffix == ".new":
                 path.unlink()
@@ -64,4 +65,4 @@ class Journal:
             try:
                 yield msgspec.json.decode(path.read_bytes(), type=Intent)
             except msgspec.DecodeError as error:
-                log.error("an intent cannot be read, it is left alone", path=str(path), error=str(error))
+                log.error("an unreadable intent is ignored", path=str(path), error=str(error))

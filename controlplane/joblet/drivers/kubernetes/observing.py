@@ -1,8 +1,8 @@
-"""What a pod's status means for the tasks that its containers are. Pure.
+"""The meaning of a pod's status for the tasks of its containers. Pure.
 
-An end is said only when the cluster itself says that the container has ended: one on a node that does not answer, one
-that is being deleted, and one whose pod has failed already, may still run. What will never start is told by `hopeless`:
-the driver deletes such a pod, and only when it is gone has the attempt ended.
+A task has ended only when the cluster itself says that its container has ended: a container on a node that does not
+answer, in a pod that is being deleted, or in a pod that has failed already, may still run. `hopeless` names pods that
+will never start: the driver deletes such a pod, and the attempt has ended only when the pod is gone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from controlplane.joblet.drivers.kubernetes import pod as pods
-from controlplane.joblet.drivers.kubernetes.results import progress, said
+from controlplane.joblet.drivers.kubernetes.results import parse_termination, progress
 from controlplane.joblet.reconcile import observed_task
 from controlplane.model import texts, times
 from controlplane.model.errors import Invalid
@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 STOPPING = "controlplane/stopping"
 UNSCHEDULABLE, NODE_LOST, OOM = "Unschedulable", "NodeLost", "OOMKilled"
-# Why a container waits, in the words of failure policies: the image, or how it is to be started.
+# Reasons of a waiting container that are, for failure policies, ImageError and StartError.
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
      "RegistryUnavailable", "SignatureValidationFailed"}
@@ -35,8 +35,8 @@ START_REASONS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError",
      "PreStartHookError", "PostStartHookError", "CrashLoopBackOff", "CreatePodSandboxError"}
 )  # fmt: skip
-# These never get better by waiting. An image that would run as root does not either: of the causes of its reason, of
-# which others may pass (a Secret that is missing), the kubelet's sentence tells which it is.
+# These never pass. An image that would run as root does not either: other causes of the same reason may pass, such as a
+# missing Secret, so the kubelet's message decides.
 FATAL = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 _CONFIG_ERROR = "CreateContainerConfigError"
 _ROOT_REFUSED = ("runAsNonRoot", "non-root policy")
@@ -48,7 +48,7 @@ _TIMED_OUT = "DeadlineExceeded"
 
 
 class Stopping(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The annotation `controlplane/stopping`: why the driver deletes the pod, and what ends thereby end as."""
+    """The annotation `controlplane/stopping`: why the driver deletes the pod, and the phase of the tasks it ends."""
 
     phase: str = "Cancelled"
     reason: str = ""
@@ -56,27 +56,27 @@ class Stopping(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def observe(pod: Mapping[str, Any]) -> dict[TaskRef, ObservedTask]:
-    """The newest of each task, by its container. Of tasks nobody can tell from the pod there is none."""
+    """The newest observation of each task, by its container; empty for a pod that does not name its tasks."""
     status = _part(pod, "status")
-    states = {found.get("name"): found for found in status.get("containerStatuses") or ()}
+    states = {container.get("name"): container for container in status.get("containerStatuses") or ()}
     refs = pods.refs_of(pod)
-    found: dict[TaskRef, ObservedTask] = {}
+    observed: dict[TaskRef, ObservedTask] = {}
     for position, ref in enumerate(refs):
         name = pods.container_of(position)
         state = _part(states.get(name, {}), "state")
         if ended := state.get("terminated"):
-            found[ref] = _ended(pod, ref, ended, int(states[name].get("restartCount") or 0))
+            observed[ref] = _ended(pod, ref, ended, int(states[name].get("restartCount") or 0))
         elif "running" in state:
-            found[ref] = _running(pod, ref, name, state["running"] or {}, alone=len(refs) == 1)
+            observed[ref] = _running(pod, ref, name, state["running"] or {}, alone=len(refs) == 1)
         elif status.get("phase") in ("Succeeded", "Failed"):
-            found[ref] = _over(pod, ref)
+            observed[ref] = _over(pod, ref)
         else:
-            found[ref] = _waiting(pod, ref, _part(state, "waiting"))
-    return found
+            observed[ref] = _waiting(pod, ref, _part(state, "waiting"))
+    return observed
 
 
 def stopping_of(pod: Mapping[str, Any]) -> Stopping | None:
-    """What the driver noted when it began to stop the pod."""
+    """The note of the driver from when it began to stop the pod."""
     try:
         return msgspec.json.decode(_annotations(pod)[STOPPING], type=Stopping)
     except (KeyError, msgspec.DecodeError):
@@ -84,14 +84,14 @@ def stopping_of(pod: Mapping[str, Any]) -> Stopping | None:
 
 
 def hopeless(pod: Mapping[str, Any], *, patience_over: bool) -> Stopping | None:
-    """Why the pod should go although nobody asked for it: nothing of it runs, and what waits cannot start.
+    """Why the driver should stop the pod on its own: no container runs, and those that wait cannot start.
 
-    Most of these reasons may pass, a registry may come back: they count when the driver's patience is over.
+    Most of these reasons may pass, a registry may come back: they count only when the driver's patience is over.
     """
     status = _part(pod, "status")
     if status.get("phase") in ("Succeeded", "Failed"):
         return None
-    states = [_part(found, "state") for found in status.get("containerStatuses") or ()]
+    states = [_part(container, "state") for container in status.get("containerStatuses") or ()]
     if any("running" in state for state in states):
         return None
     for state in states:
@@ -105,7 +105,8 @@ def hopeless(pod: Mapping[str, Any], *, patience_over: bool) -> Stopping | None:
 
 
 def vanished(ref: TaskRef, last: Mapping[str, Any] | None) -> ObservedTask:
-    """The pod is gone from the API. `last` is how it was seen before: a stop that was under way is thereby done."""
+    """The end of a task whose pod is gone from the API. `last` is the pod as last seen: a stop under way is done
+    then."""
     stopping = stopping_of(last) if last is not None else None
     if stopping is not None:
         return observed_task(ref, stopping.phase, reason=stopping.reason, message=stopping.message)
@@ -136,26 +137,26 @@ def _running(pod: Mapping[str, Any], ref: TaskRef, name: str, running: Status, *
 
 
 def _ended(pod: Mapping[str, Any], ref: TaskRef, ended: Status, restarts: int) -> ObservedTask:
-    """A container that succeeded has, whatever became of its pod."""
-    told = said(str(ended.get("message") or ""))
+    """A container that succeeded counts as succeeded, whatever became of its pod."""
+    report = parse_termination(str(ended.get("message") or ""))
     code = ended.get("exitCode")
-    phase, reason, message = "Succeeded", "", told.message
+    phase, reason, message = "Succeeded", "", report.message
     if code != 0 or ended.get("reason") in _UNKNOWN_END:
-        phase, reason, message = _failure(pod, ended, told.message)
+        phase, reason, message = _failure(pod, ended, report.message)
     if restarts > 0:
         message = _message(f"the cluster restarted it {restarts} times", message)
     return msgspec.structs.replace(
         observed_task(ref, phase, reason=reason, message=message),
         exit_code=code if isinstance(code, int) and reason not in ("Lost", "StartError") else None,
-        percent=told.percent,
-        artefacts=told.artefacts,
+        percent=report.percent,
+        artefacts=report.artefacts,
         started=_time(ended.get("startedAt")),
         finished=_time(ended.get("finishedAt")),
     )
 
 
 def _failure(pod: Mapping[str, Any], ended: Status, message: str) -> tuple[str, str, str]:
-    """Why a container ended that did not succeed: what happened to the pod goes before what it looks like."""
+    """Why a container ended without success: the fate of its pod explains more than the state of the container."""
     stopping = stopping_of(pod)
     if stopping is not None:
         return stopping.phase, stopping.reason, stopping.message or message
@@ -175,7 +176,7 @@ def _failure(pod: Mapping[str, Any], ended: Status, message: str) -> tuple[str, 
 
 
 def _over(pod: Mapping[str, Any], ref: TaskRef) -> ObservedTask:
-    """The pod has ended, and nothing is said about this container: it never ran, or nobody knows how it ended."""
+    """The pod has ended without a status of this container: the container never ran, or its end is unknown."""
     status = _part(pod, "status")
     stopping = stopping_of(pod)
     reason = str(status.get("reason") or "")
@@ -207,12 +208,12 @@ def _why_waiting(reason: str) -> str:
 
 
 def _wants_root(waiting: Status) -> bool:
-    said_so = str(waiting.get("message") or "")
-    return waiting.get("reason") == _CONFIG_ERROR and any(words in said_so for words in _ROOT_REFUSED)
+    message = str(waiting.get("message") or "")
+    return waiting.get("reason") == _CONFIG_ERROR and any(words in message for words in _ROOT_REFUSED)
 
 
 def _why_not_started(waiting: Status) -> str:
-    """The cause of such a failure is at the end of its sentence; which pod it is about needs no telling."""
+    """The cause of the failure is at the end of the message; the name of the pod in it is left out."""
     reason, sentence = str(waiting.get("reason", "")), str(waiting.get("message") or "")
     if _wants_root(waiting):
         return _message(reason, sentence.partition(" (pod: ")[0], keep="end") + _ROOT_HINT
@@ -228,7 +229,7 @@ def _disruption(status: Status) -> Status | None:
 
 
 def _is_lost(status: Status) -> bool:
-    """Nobody hears of the node: what is there may still run."""
+    """Whether the node does not answer: its containers may still run."""
     if status.get("phase") == "Unknown" or status.get("reason") in _LOST_NODE:
         return True
     ready = _condition(status, "Ready", "False", "Unknown")
@@ -236,19 +237,20 @@ def _is_lost(status: Status) -> bool:
 
 
 def _condition(status: Status, kind: str, *values: str) -> Status | None:
-    found: Iterable[Status] = status.get("conditions") or ()
-    return next((one for one in found if one.get("type") == kind and one.get("status") in values), None)
+    conditions: Iterable[Status] = status.get("conditions") or ()
+    matching = (each for each in conditions if each.get("type") == kind and each.get("status") in values)
+    return next(matching, None)
 
 
-def _message(what: str, why: object, keep: Literal["start", "end"] = "start") -> str:
-    """`what` stays whole, `why` is cut."""
-    text = str(why or "").strip()
-    front = f"{what}: " if what and text else what
+def _message(reason: str, explanation: object, keep: Literal["start", "end"] = "start") -> str:
+    """The reason stays whole, a long explanation is cut."""
+    text = str(explanation or "").strip()
+    front = f"{reason}: " if reason and text else reason
     return front + texts.cut(text, max(texts.MESSAGE_CHARACTERS - len(front), 1), keep=keep)
 
 
 def _time(text: object) -> str:
-    """Empty where it is not known, for which a kubelet writes 1970-01-01T00:00:00Z."""
+    """Empty for an unknown time, for which a kubelet writes 1970-01-01T00:00:00Z."""
     try:
         moment = times.parse(str(text), "time") if text else _EPOCH
     except Invalid:
@@ -261,5 +263,5 @@ def _annotations(pod: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _part(item: Mapping[str, Any], part: str) -> Mapping[str, Any]:
-    found = item.get(part)
-    return found if isinstance(found, Mapping) else {}
+    value = item.get(part)
+    return value if isinstance(value, Mapping) else {}

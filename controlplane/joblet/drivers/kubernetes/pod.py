@@ -1,7 +1,8 @@
-"""A fulfilment as a Pod: built field by field from what admission let in, never from a pod spec that somebody wrote.
+"""A fulfilment as a Pod: built field by field from admitted fields, never from a pod spec that a user wrote.
 
-Its name follows from the fulfilment, so that making it twice is "already exists"; who its containers are stands in its
-annotations, so that a joblet that starts anew knows what it sees. Pure; a Pod is the plain JSON of the API.
+The name of the pod follows from the fulfilment, so that a second create is refused as "already exists"; annotations
+name the task of each container, so that a joblet that starts anew knows the pods it sees. Pure; a Pod is the plain JSON
+of the API.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from controlplane.joblet.drivers.kubernetes.amounts import NAMES, in_cluster
-from controlplane.joblet.drivers.kubernetes.nodes import affinity_of, tolerations_of
+from controlplane.joblet.drivers.kubernetes.cluster_quantities import NAMES, in_cluster
+from controlplane.joblet.drivers.kubernetes.node_affinity import affinity_of, tolerations_of
 from controlplane.joblet.environment import environment_of, expand
 from controlplane.model.errors import Invalid
 from controlplane.model.fulfilment import Fulfilment, TaskRef, TaskSpec
@@ -39,8 +40,8 @@ _REFS = msgspec.json.Decoder(tuple[TaskRef, ...])
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where in a cluster, and what holds for all pods there.
+class PodDefaults:
+    """The fields that all pods of a target share, their namespace among them.
 
     `security` is `restricted` (as the pod security standard of that name) or `baseline`, which lets images run as root.
     """
@@ -58,14 +59,14 @@ def name_of(fulfilment_id: str) -> str:
 
 
 def label_value(text: str) -> str:
-    """The text where it may be the value of a label, else a digest of it."""
+    """The text itself where a label may have that value, else a digest of the text."""
     if _LABEL_VALUE.fullmatch(text):
         return text
     return f"x-{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
 def selector_of(target: str) -> str:
-    """All that is this target's, pods and secrets."""
+    """Selects the pods and Secrets of this target."""
     return f"{MANAGED_BY}={MANAGER},{TARGET}={label_value(target)}"
 
 
@@ -74,38 +75,38 @@ def container_of(position: int) -> str:
     return f"task-{position}"
 
 
-def pod_of(fulfilment: Fulfilment, place: Place) -> dict[str, Any]:
-    """Raises Invalid, naming the field, for what no pod can be made of: a task without an image."""
+def pod_of(fulfilment: Fulfilment, defaults: PodDefaults) -> dict[str, Any]:
+    """Raises Invalid, naming the field, for a fulfilment that cannot be a pod: a task has no image."""
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": place.grace_seconds,
-        "securityContext": _pod_security(place),
-        "containers": [_container(fulfilment, place, position) for position in range(len(fulfilment.tasks))],
+        "terminationGracePeriodSeconds": defaults.grace_seconds,
+        "securityContext": _pod_security(defaults),
+        "containers": [_container(fulfilment, defaults, position) for position in range(len(fulfilment.tasks))],
         "volumes": _volumes(fulfilment),
     }
     specs = [fulfilment.jobs[job] for job in dict.fromkeys(task.job for task in fulfilment.tasks)]
-    limits = [found.time_limit for found in specs]
+    limits = [each.time_limit for each in specs]
     if all(limit is not None for limit in limits):
         spec["activeDeadlineSeconds"] = max(1, math.ceil(max(limit for limit in limits if limit is not None)))
-    if affinity := affinity_of(found.nodes for found in specs):
+    if affinity := affinity_of(each.nodes for each in specs):
         spec["affinity"] = {"nodeAffinity": affinity}
-    if tolerations := tolerations_of(found.tolerations for found in specs):
+    if tolerations := tolerations_of(each.tolerations for each in specs):
         spec["tolerations"] = tolerations
-    pulls = dict.fromkeys([*place.pull_secrets, *(name for found in specs for name in found.image_pull_secrets)])
+    pulls = dict.fromkeys([*defaults.pull_secrets, *(name for each in specs for name in each.image_pull_secrets)])
     if pulls:
         spec["imagePullSecrets"] = [{"name": name} for name in pulls]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(fulfilment, place), "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(fulfilment, defaults), "spec": spec}
 
 
-def files_of(fulfilment: Fulfilment, place: Place) -> dict[str, Any] | None:
-    """The Secret with the files that are mounted into the pod's containers, if there are any."""
+def files_of(fulfilment: Fulfilment, defaults: PodDefaults) -> dict[str, Any] | None:
+    """The Secret with the files that are mounted into the pod's containers, if the jobs have files."""
     content = _files(fulfilment)
     if not content:
         return None
     data = {key: base64.b64encode(text.encode()).decode() for (_, text), key in content.items()}
-    metadata = _metadata(fulfilment, place)
+    metadata = _metadata(fulfilment, defaults)
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -117,7 +118,7 @@ def files_of(fulfilment: Fulfilment, place: Place) -> dict[str, Any] | None:
 
 
 def refs_of(pod: Mapping[str, Any]) -> tuple[TaskRef, ...]:
-    """The attempts that its containers are, in their order; none when it does not say so in a way that can be read."""
+    """The attempts of the pod's containers, in their order; none when the annotation is missing or unreadable."""
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     try:
         return _REFS.decode(annotations.get(TASKS, "[]"))
@@ -125,7 +126,7 @@ def refs_of(pod: Mapping[str, Any]) -> tuple[TaskRef, ...]:
         return ()
 
 
-def _metadata(fulfilment: Fulfilment, place: Place) -> dict[str, Any]:
+def _metadata(fulfilment: Fulfilment, defaults: PodDefaults) -> dict[str, Any]:
     jobs = {task.job for task in fulfilment.tasks}
     labels = {
         MANAGED_BY: MANAGER,
@@ -144,13 +145,13 @@ def _metadata(fulfilment: Fulfilment, place: Place) -> dict[str, Any]:
     }
     return {
         "name": name_of(fulfilment.id),
-        "namespace": place.namespace,
+        "namespace": defaults.namespace,
         "labels": labels,
         "annotations": {name: value for name, value in annotations.items() if value},
     }
 
 
-def _container(fulfilment: Fulfilment, place: Place, position: int) -> dict[str, Any]:
+def _container(fulfilment: Fulfilment, defaults: PodDefaults, position: int) -> dict[str, Any]:
     task = fulfilment.tasks[position]
     spec = fulfilment.jobs.get(task.job)
     if spec is None or not spec.image:
@@ -160,7 +161,7 @@ def _container(fulfilment: Fulfilment, place: Place, position: int) -> dict[str,
         "CONTROLPLANE_PROGRESS": PROGRESS_PATH,
         "CONTROLPLANE_ARTEFACTS": ARTEFACTS_PATH,
     }
-    amounts = in_cluster(spec.requests, place.names)
+    amounts = in_cluster(spec.requests, defaults.names)
     container: dict[str, Any] = {
         "name": container_of(position),
         "image": spec.image,
@@ -177,17 +178,17 @@ def _container(fulfilment: Fulfilment, place: Place, position: int) -> dict[str,
 
 
 def _literal(text: str) -> str:
-    """The cluster replaces `$(NAME)` once more, with rules of its own; a doubled dollar is one."""
+    """The cluster would replace `$(NAME)` once more, by rules of its own; it reads a doubled dollar as a dollar."""
     return text.replace("$", "$$")
 
 
-def _pod_security(place: Place) -> dict[str, Any]:
-    found: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
-    if place.security == "restricted":
-        found["runAsNonRoot"] = True
-    if place.run_as_user is not None:
-        found["runAsUser"] = place.run_as_user
-    return found
+def _pod_security(defaults: PodDefaults) -> dict[str, Any]:
+    context: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
+    if defaults.security == "restricted":
+        context["runAsNonRoot"] = True
+    if defaults.run_as_user is not None:
+        context["runAsUser"] = defaults.run_as_user
+    return context
 
 
 def _files(fulfilment: Fulfilment) -> dict[tuple[str, str], str]:
@@ -206,7 +207,7 @@ def _volumes(fulfilment: Fulfilment) -> list[dict[str, Any]]:
 
 
 def _mounts(fulfilment: Fulfilment, spec: TaskSpec, position: int) -> list[dict[str, Any]]:
-    """A folder of its own for each container, and its files, each alone, so that nothing else of a folder is hidden."""
+    """A scratch folder for each container, and its files, mounted one by one, so that no other file is hidden."""
     scratch = {"name": _SCRATCH, "mountPath": "/controlplane", "subPath": container_of(position)}
     keys = _files(fulfilment)
     files = [

@@ -1,11 +1,11 @@
-"""What a task says of itself: a message, artefacts, how far it is. Pure.
+"""The messages of a task about itself: a text, artefacts, progress. Pure.
 
 A container's file `$CONTROLPLANE_ARTEFACTS` is its termination log, which the kubelet puts into the pod's status when
-it ends: lines that are URLs are artefacts, a line that is a number is the percent, the rest is the message. Of each log
-4 KiB are kept at most, less with more than three containers. While it runs, only an exec could read a file of a
-container, and joblets have no right to that: the percent of a running task is the pod's annotation
-`controlplane/progress.<container>` (`controlplane/progress` will do where there is one container), put there by whoever
-may patch the pod.
+the container ends: lines that are URLs are artefacts, a line that is a number is the percentage, all other lines are
+the text. A cluster keeps at most 4 KiB of each log, less with more than three containers. While a container runs, only
+an exec could read its files, and joblets have no right to exec: the percentage of a running task is the pod's
+annotation `controlplane/progress.<container>` (`controlplane/progress` will do in a pod with a single container), set
+by any program that may patch the pod.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _NUMBER = re.compile(r"[0-9]{1,3}(\.[0-9]*)?%?")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TerminationReport:
     message: str = ""
     artefacts: tuple[str, ...] = ()
     percent: int | None = None
 
 
-def said(termination_message: str) -> Said:
-    """The last number counts, URLs in their order once each. A URL that is too long is neither artefact nor message."""
+def parse_termination(termination_message: str) -> TerminationReport:
+    """The last number counts; URLs keep their order, each once. A URL that is too long is neither artefact nor text."""
     urls: dict[str, None] = {}
     rest: list[str] = []
     percent: int | None = None
@@ -44,19 +44,19 @@ def said(termination_message: str) -> Said:
             percent = percent_of(line)
         elif line:
             rest.append(line)
-    return Said(texts.cut("\n".join(rest), texts.MESSAGE_CHARACTERS, keep="end"), tuple(urls), percent)
+    return TerminationReport(texts.cut("\n".join(rest), texts.MESSAGE_CHARACTERS, keep="end"), tuple(urls), percent)
 
 
 def progress(annotations: Mapping[str, str], container: str, *, alone: bool) -> int | None:
-    """Of a container that runs."""
-    found = percent_of(annotations.get(f"{PROGRESS}.{container}"))
-    if found is None and alone:
+    """The percentage of a container that runs; `alone` when it is the only container of its pod."""
+    percent = percent_of(annotations.get(f"{PROGRESS}.{container}"))
+    if percent is None and alone:
         return percent_of(annotations.get(PROGRESS))
-    return found
+    return percent
 
 
 def percent_of(text: str | None) -> int | None:
-    """0 to 100; None for what is no number."""
+    """0 to 100; None for a text that is no number."""
     if text is None:
         return None
     try:

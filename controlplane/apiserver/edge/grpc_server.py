@@ -1,0 +1,158 @@
+"""The servers of a replica: gRPC with every service, health and reflection; HTTP beside gRPC on the same loop.
+
+Both bind loopback only, and a taken port is an error, never shared. Health is SERVING only while the cache follows
+etcd. Stopping sends joblets away first, then gives calls a short grace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+
+import grpc
+import structlog
+from aiohttp import web
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from controlplane.aio import descriptors
+from controlplane.apiserver.api_ports import ApiPorts
+from controlplane.apiserver.call import Call
+from controlplane.apiserver.edge import grpc_calls, grpc_services
+from controlplane.apiserver.edge.http.bounded_site import BoundedSite
+from controlplane.apiserver.edge.http.probes import application
+from controlplane.apiserver.edge.limited_server import LimitedServer
+from controlplane.apiserver.edge.methods import ApiMethod, Send, duplex
+from controlplane.apiserver.edge.request_limits import MAX_RECEIVED_BYTES
+from controlplane.apiserver.fresh_reads import why_not_ready
+from controlplane.apiserver.joblets.joblet_streams import JobletStreams
+from controlplane.apiserver.logs.log_broker import LogBroker
+from controlplane.model import address
+from controlplane.model.errors import Invalid
+from controlplane.wire import transport
+
+log = structlog.get_logger(__name__)
+
+GRACE_SECONDS = 1.0
+_HEALTH_SECONDS = 0.25
+_MAX_SENT_BYTES = 64 << 20
+# Tried with grpcio 1.85: each of these options holds in Python too. A connection above the number of connections is
+# closed at once; a connection without an HTTP/2 preface within the handshake's time, or without a call for the idle
+# time, is closed by then. No age is set: an age would cut harmless streams of joblets, watches and logs, and the number
+# is bounded already. `limited_server` bounds the streams of a kind on a connection; most are a replica's that reads
+# logs. Without the probe gRPC keeps 64 KiB at most of a stream without a reader, with the probe some MiB; an awaited
+# message is kept whole either way.
+OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.max_connection_idle_ms", 60_000),
+    ("grpc.max_receive_message_length", MAX_RECEIVED_BYTES),
+    ("grpc.max_send_message_length", _MAX_SENT_BYTES),
+    ("grpc.max_concurrent_streams", 5_000),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 500),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
+
+class ApiServer:
+    def __init__(self, ports: ApiPorts, *, grpc_address: str, http_address: str) -> None:
+        self._ports = ports
+        self._grpc_wanted = address.parse_served(grpc_address, "--grpc")
+        self._http_wanted = address.parse_served(http_address, "--http")
+        connections = ("grpc.max_allowed_incoming_connections", descriptors.most_connections())
+        self._server = grpc.aio.server(options=[*OPTIONS, connections])
+        self._health = health.aio.HealthServicer()
+        self.logs = LogBroker()
+        self._joblets = JobletStreams(ports, self.logs)
+        self._http: web.AppRunner | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self.grpc_address = ""
+        self.http_address = ""
+
+    async def start(self) -> None:
+        """Binds both ports, then serves. `grpc_address` and `http_address` are the bound addresses."""
+        limited = LimitedServer(self._server)
+        grpc_services.register(limited, grpc_services.services(self._ports, self.logs, self._joblets))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, limited)
+        reflected = {"ServerReflectionInfo": _reflection()}
+        handlers = grpc_calls.rpc_handlers(reflection.SERVICE_NAME, reflected)
+        limited.add_registered_method_handlers(reflection.SERVICE_NAME, handlers)
+        await self._tell_health(False)
+        self.grpc_address = str(self._grpc_wanted.at(self._bind_grpc()))
+        self.http_address = f"http://{self._http_wanted.at(await self._start_http())}"
+        await self._server.start()
+        self._watching = asyncio.get_running_loop().create_task(self._watch_health())
+        log.info("serving", grpc=self.grpc_address, http=self.http_address)
+
+    async def stop(self) -> None:
+        """Accepts no more calls, sends joblets to other replicas, lets calls end within the grace."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._health.enter_graceful_shutdown()
+        self._joblets.close()
+        await self._server.stop(GRACE_SECONDS)
+        await self.logs.close()
+        if self._http is not None:
+            await self._http.cleanup()
+
+    def _bind_grpc(self) -> int:
+        port = transport.bind_port(self._server, str(self._grpc_wanted))
+        if not port:
+            raise Invalid("--grpc", f"{self._grpc_wanted} cannot be bound; is the port taken?")
+        return port
+
+    async def _start_http(self) -> int:
+        self._http = web.AppRunner(application(self._ports), access_log=None, shutdown_timeout=GRACE_SECONDS)
+        await self._http.setup()
+        wanted = self._http_wanted
+        try:
+            await BoundedSite(self._http, wanted.host, wanted.port).start()
+        except OSError as error:
+            await self._http.cleanup()
+            raise Invalid("--http", f"{wanted} cannot be bound: {error.strerror}") from None
+        return int(self._http.addresses[0][1])
+
+    async def _watch_health(self) -> None:
+        """Polls: a cache which no longer follows etcd is the absence of an event."""
+        was_ready = False
+        while True:
+            why = why_not_ready(self._ports.reads.cache)
+            ready = not why
+            if ready != was_ready:
+                log.info("ready" if ready else "not ready", why=why)
+                await self._tell_health(ready)
+                was_ready = ready
+            if not ready:
+                self._joblets.send_away(why)
+            await self._ports.writes.clock.sleep(_HEALTH_SECONDS)
+
+    async def _tell_health(self, ready: bool) -> None:
+        status = health_pb2.HealthCheckResponse
+        for name in ("", *grpc_services.SERVICES):
+            await self._health.set(name, status.SERVING if ready else status.NOT_SERVING)
+
+
+def _reflection() -> ApiMethod:
+    """Tells clients the services of the replica."""
+    names = [*grpc_services.SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME]
+    servicer = reflection.aio.ReflectionServicer(names)
+
+    async def reflect(
+        _call: Call,
+        requests: AsyncIterator[reflection_pb2.ServerReflectionRequest],
+        send: Send[reflection_pb2.ServerReflectionResponse],
+    ) -> None:
+        # A client that leaves while an answer is being sent is no failure.
+        with suppress(grpc.aio.InternalError):
+            async with aclosing(servicer.ServerReflectionInfo(requests, None)) as answers:
+                async for answer in answers:
+                    await send(answer)
+
+    return duplex(reflection_pb2.ServerReflectionRequest, reflection_pb2.ServerReflectionResponse, reflect)

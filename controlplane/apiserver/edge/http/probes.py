@@ -1,0 +1,53 @@
+"""Probes: /livez while the loop runs, /readyz while the replica can serve, /leaderz while a replica leads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from controlplane.apiserver.api_ports import ApiPorts
+from controlplane.apiserver.fresh_reads import why_not_ready
+
+
+class Probes:
+    def __init__(self, ports: ApiPorts) -> None:
+        self._cache = ports.reads.cache
+        self._replica = ports.replica
+        self._election = ports.election
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/livez", self.livez),
+            web.get("/readyz", self.readyz),
+            web.get("/leaderz", self.leaderz),
+        ]
+
+    async def livez(self, _request: web.Request) -> web.Response:
+        return answer(200, {"id": self._replica.id, "live": True})
+
+    async def readyz(self, _request: web.Request) -> web.Response:
+        why = why_not_ready(self._cache)
+        body = {"id": self._replica.id, "ready": not why, "revision": self._cache.revision}
+        return answer(503, {**body, "why": why}) if why else answer(200, body)
+
+    async def leaderz(self, _request: web.Request) -> web.Response:
+        """`leads`: the asked replica leads. All other fields are null without a leader."""
+        term = self._election.leader()
+        if term is None:
+            nobody = dict.fromkeys(("id", "epoch", "since", "grpc", "http"))
+            return answer(503, {**nobody, "leads": False, "replica": self._replica.id})
+        body = {"id": term.id, "epoch": term.epoch, "since": term.since, "grpc": term.grpc, "http": term.http}
+        leads = term.incarnation == self._replica.incarnation
+        return answer(200, {**body, "leads": leads, "replica": self._replica.id})
+
+
+def answer(status: int, body: dict[str, Any]) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(body), content_type="application/json")
+
+
+def application(ports: ApiPorts) -> web.Application:
+    app = web.Application()
+    app.add_routes(Probes(ports).routes())
+    return app

@@ -1,0 +1,88 @@
+"""ObjectView: the knowledge of lists and watches about one kind of object."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from controlplane.cache.reflector import Delta
+from controlplane.cache.snapshot import Snapshot
+from controlplane.model.errors import Broken, NotFound
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_CHUNK = 1001
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    name: str = ""
+    order: str = ""
+    target: str = ""
+    phase: str = ""
+    about_kind: str = ""
+    about_name: str = ""
+
+
+class SeenObject(NamedTuple, Generic[T_co]):
+    """An object as users see it; `revision` is the newest revision of its parts."""
+
+    item: T_co
+    revision: int
+
+
+class ObjectView(Protocol[T_co]):
+    """`key` names an object within its kind; keys sort in the order of lists.
+
+    `trees` are the trees with changes that can concern an object.
+    """
+
+    @property
+    def trees(self) -> Collection[str]: ...
+
+    def find(self, snapshot: Snapshot, name: str) -> str | None:
+        """The key of the object with the name that users give."""
+        ...
+
+    def keys(self, snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
+        """The keys behind `after`, sorted."""
+        ...
+
+    def touched(self, delta: Delta, wanted: Filter) -> str | None:
+        """The key of the object concerned by the change, None for no wanted object."""
+        ...
+
+    def removes(self, delta: Delta) -> bool:
+        """Whether the change removed the object itself, not only a part joined to the object."""
+        ...
+
+    def read(self, snapshot: Snapshot, key: str) -> SeenObject[T_co] | None:
+        """None when there is no such object, Broken for poison."""
+        ...
+
+    def missing(self, name: str) -> NotFound:
+        """The refusal for a name without an object."""
+        ...
+
+
+def sound(view: ObjectView[T], snapshot: Snapshot, key: str) -> SeenObject[T] | None:
+    """Like `read`, but None for poison, which readers of many objects step over."""
+    try:
+        return view.read(snapshot, key)
+    except Broken:
+        return None
+
+
+def sorted_after(names: Iterable[str], after: str) -> Iterator[str]:
+    """Sorted names behind `after`, without sorting more names than are taken."""
+    left = [name for name in names if name > after]
+    while left:
+        if len(left) <= 4 * _CHUNK:
+            yield from sorted(left)
+            return
+        chunk = heapq.nsmallest(_CHUNK, left)
+        yield from chunk
+        left = [name for name in left if name > chunk[-1]]

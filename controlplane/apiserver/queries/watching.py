@@ -1,0 +1,97 @@
+"""Watches: the present objects, `sync`, then changes, for as long as the client listens.
+
+A slow consumer gets the latest state of each object instead of every state: only a mark per object waits for the
+consumer, so the memory of a watch does not grow with the number of changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from controlplane.apiserver.call import Call
+from controlplane.apiserver.fresh_reads import fresh
+from controlplane.apiserver.queries.views.object_view import Filter, ObjectView, sound
+from controlplane.cache.reflector import Cache, Delta
+
+T = TypeVar("T")
+
+PUT, DELETE, SYNC = "put", "delete", "sync"
+
+
+class ObjectChange(NamedTuple, Generic[T]):
+    """`key` names the object within its kind, '' for a sync; only a put has an `item`."""
+
+    type: str
+    revision: int
+    key: str
+    item: T | None
+
+
+class ChangeMarks:
+    """Marks the changed objects. A newer change moves its object to the end of the line."""
+
+    def __init__(self, view: ObjectView[T], wanted: Filter) -> None:
+        self._view = view
+        self._wanted = wanted
+        self._changed: dict[str, tuple[int, bool]] = {}
+        self._news = asyncio.Event()
+
+    def hear(self, deltas: Sequence[Delta], _revision: int) -> None:
+        for delta in deltas:
+            key = self._view.touched(delta, self._wanted)
+            if key is not None:
+                _, removed = self._changed.pop(key, (0, False))
+                self._changed[key] = (delta.revision, removed or self._view.removes(delta))
+                self._news.set()
+
+    async def take(self) -> dict[str, tuple[int, bool]]:
+        """The changes since the last call, at least one: (revision, whether the object was removed) by key."""
+        await self._news.wait()
+        self._news.clear()
+        taken, self._changed = self._changed, {}
+        return taken
+
+
+async def watch(cache: Cache, call: Call, view: ObjectView[T], wanted: Filter) -> AsyncGenerator[ObjectChange[T], None]:
+    snapshot = await fresh(cache, call)
+    feed = ChangeMarks(view, wanted)
+    stop = cache.subscribe(feed.hear, view.trees)
+    try:
+        for key in view.keys(snapshot, wanted, ""):
+            seen = sound(view, snapshot, key)
+            if seen is not None:
+                yield ObjectChange(PUT, seen.revision, key, seen.item)
+        yield ObjectChange(SYNC, snapshot.revision, "", None)
+        del snapshot
+        while True:
+            for key, (revision, removed) in (await feed.take()).items():
+                seen = sound(view, cache.snapshot, key)
+                if seen is not None:
+                    yield ObjectChange(PUT, max(revision, seen.revision), key, seen.item)
+                elif removed:
+                    yield ObjectChange(DELETE, revision, key, None)
+    finally:
+        stop()
+
+
+async def following(
+    cache: Cache, trees: Collection[str], concerns: Callable[[Delta], bool] = lambda delta: True
+) -> AsyncGenerator[None, None]:
+    """Yields at once, and again after each change in the trees which concerns the caller."""
+    news = asyncio.Event()
+    news.set()
+
+    def hear(deltas: Sequence[Delta], _revision: int) -> None:
+        if any(concerns(delta) for delta in deltas):
+            news.set()
+
+    stop = cache.subscribe(hear, trees)
+    try:
+        while True:
+            await news.wait()
+            news.clear()
+            yield
+    finally:
+        stop()

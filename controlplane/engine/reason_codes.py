@@ -1,0 +1,32 @@
+"""The reasons for waiting: a word for each reason, as shown by `explain` and by the status of orders."""
+
+from __future__ import annotations
+
+NO_TARGETS = "NoTargets"
+TARGET_POLICY = "TargetPolicy"
+DRIVER = "DriverUnsupported"
+REGION = "RegionMismatch"
+CONSTRAINT = "ConstraintUnmet"
+RULE_FORBIDS = "RuleForbids"
+RULE_REQUIRES = "RuleRequires"
+NOT_READY = "TargetNotReady"
+WINDOW = "WindowClosed"
+AVOIDED = "AvoidedTarget"
+AFFINITY = "Affinity"
+ANTI_AFFINITY = "AntiAffinity"
+SPREAD = "Spread"
+EXCLUSIVE = "Exclusive"
+CAPACITY = "InsufficientCapacity"
+FULL = "TargetFull"
+RESERVED = "Reserved"
+GANG = "GangIncomplete"
+HELD = "ResourceHeld"
+LIMIT = "RuleLimit"
+QUOTA = "OwnerQuota"
+QUEUED = "Queued"
+PAUSED = "Paused"
+NOT_BEFORE = "NotBefore"
+BACKING_OFF = "BackingOff"
+WAITS_FOR_JOBS = "WaitsForJobs"
+ISOLATED = "Isolated"  # handling the order fails; the order is left out and tried again later
+LOST = "Lost"  # the fulfilment of the task vanished, and the end of the task is about to be written

@@ -1,0 +1,1 @@
+"""Attempts as child processes that outlive the joblet: a folder and a shim for each attempt."""

@@ -1,0 +1,99 @@
+"""The settings of a replica process, checked when built; every field carries its help text for the command line.
+
+The command line reads options and environment (`cli/serve_command.py`). Settings of the whole cluster, which users
+change, are not here but under the key `config/settings` (`model/settings.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from controlplane.model import address, quantity
+from controlplane.model.errors import Invalid
+
+# Of a leader's lease, in seconds.
+DEFAULT_TTL = 5
+HELP = "help"
+
+V = TypeVar("V")
+
+
+def _setting(default: V, text: str) -> V:
+    """A field with its default and its help text."""
+    described: Any = field(default=default, metadata={HELP: text})
+    chosen: V = described
+    return chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    """Times are in seconds; `election` cross-checks the times of an election. Addresses are host:port."""
+
+    etcd: tuple[str, ...] = field(metadata={HELP: "URLs of etcd, separated by commas."})
+    id: str = _setting("replica", "Name under which this replica leads, unique among all replicas.")
+    grpc: str = _setting("127.0.0.1:0", "Loopback address to serve gRPC on; port 0 takes a free port.")
+    http: str = _setting("127.0.0.1:0", "Loopback address to serve HTTP on; port 0 takes a free port.")
+    etcd_ca: str = _setting("", "File with the CA certificate that etcd's certificate is checked against.")
+    etcd_cert: str = _setting("", "File with this replica's client certificate for etcd.")
+    etcd_key: str = _setting("", "File with the key of --etcd-cert.")
+    ttl: int = _setting(DEFAULT_TTL, "Seconds that the leader's lease lives without renewal.")
+    loop_silence: float = _setting(2.0, "Seconds without a turn of the event loop after which a leader gives up.")
+    pulse_silence: float = _setting(2.0, "Seconds without a beat until the leader is asked once more, then deposed.")
+    pulse_beat: float = _setting(0.25, "Seconds between two beats of the leader's pulse to its standbys.")
+    pulse_answer: float = _setting(0.3, "Seconds in which a silent leader has to answer a fresh connection.")
+    pulse: str = _setting("127.0.0.1:0", "Loopback address to serve the pulse on; port 0 takes a free port.")
+    pulse_advertise: str = _setting("", "Address at which other replicas reach --pulse, when another than bound.")
+    cache_check: float = _setting(300.0, "Seconds between two comparisons of the cache with etcd.")
+    etcd_quota: str = _setting("2Gi", "etcd's --quota-backend-bytes, which etcd does not report.")
+    archive: str = _setting("", "Folder for finished orders before they are deleted; empty: no archive.")
+    archive_bytes: str = _setting("64Mi", "Size at which a new file of the archive begins.")
+    local_targets: str = _setting(
+        "", "Folder of the joblets that provider local starts on this host; empty: no provider."
+    )
+    local_endpoints: str = _setting("", "Replicas that those joblets connect to; empty: this replica.")
+    webhook_secret: str = _setting("", "Secret that signs webhooks, file:PATH or env:NAME; empty: no provider webhook.")
+    secret_key_file: str = _setting("", "File with the keys that seal secrets; empty: no secrets, no hosted joblets.")
+    hosting_dir: str = _setting("", "Folder for the files of hosted joblets; empty: a temporary folder.")
+    cluster_api_kubeconfig: str = _setting("", "kubeconfig of the management cluster; empty: no provider cluster-api.")
+    failpoints: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.etcd:
+            raise Invalid("etcd", "needs at least one URL")
+        if not self.id or len(self.id) > 63:
+            raise Invalid("id", "must have 1 to 63 characters")
+        for name in ("grpc", "http", "pulse"):
+            address.parse_served(getattr(self, name), name)
+        for name in ("etcd_quota", "archive_bytes"):
+            if size(getattr(self, name), name) < 2**20:
+                raise Invalid(name, f"must be at least 1Mi, not {getattr(self, name)}")
+        if self.cache_check < 1:
+            raise Invalid("cache_check", f"must be at least 1 second, not {self.cache_check}")
+        for endpoint in filter(None, self.local_endpoints.split(",")):
+            address.parse(endpoint, "local_endpoints")
+        if self.cluster_api_kubeconfig and not Path(self.cluster_api_kubeconfig).is_file():
+            raise Invalid("cluster_api_kubeconfig", f"must be a file, not {self.cluster_api_kubeconfig!r}")
+        where, _, path = self.webhook_secret.partition(":")
+        if self.webhook_secret and (where not in ("file", "env") or not path):
+            raise Invalid("webhook_secret", f"must be file:PATH or env:NAME, not {self.webhook_secret!r}")
+
+    def read_webhook_secret(self) -> bytes:
+        """The secret; empty when no secret is set, Invalid when the secret cannot be read."""
+        where, _, name = self.webhook_secret.partition(":")
+        if not name:
+            return b""
+        try:
+            secret = Path(name).read_bytes().strip() if where == "file" else os.environ[name].encode()
+        except (OSError, KeyError) as error:
+            raise Invalid("webhook_secret", f"cannot be read from {self.webhook_secret}: {error}") from None
+        if not secret:
+            raise Invalid("webhook_secret", f"is empty in {self.webhook_secret}")
+        return secret
+
+
+def size(text: str, field: str) -> int:
+    """A size such as `8Gi` in bytes."""
+    return int(quantity.parse(text, field))

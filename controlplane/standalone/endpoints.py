@@ -1,0 +1,83 @@
+"""Endpoints of a control plane: `--endpoints`, `--data-dir`, their environment variables, then the folder of `up`.
+
+A flag beats the environment. `up.json` is read again for every choice of a connection, because the supervisor rewrites
+the file when a process moves to another address.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controlplane.model import address
+from controlplane.model.errors import Invalid, Unavailable
+
+
+@dataclass(frozen=True)
+class EndpointSource:
+    """Either fixed endpoints, or a data folder whose `up.json` names the endpoints."""
+
+    endpoints: tuple[str, ...] = ()
+    data_dir: Path | None = None
+
+    def current(self) -> Sequence[str]:
+        """The gRPC addresses to try now."""
+        if self.data_dir is None:
+            return self.endpoints
+        return [replica["grpc"] for replica in self.up()["replicas"]]
+
+    def up(self) -> dict[str, Any]:
+        """The content of `up.json`; Unavailable when no `up` was ever started in the folder."""
+        if self.data_dir is None:
+            raise Invalid("data-dir", "must be given here (or CONTROLPLANE_DATA_DIR), --endpoints is not enough")
+        return read_up_json(self.data_dir)
+
+    def etcd_urls(self, given: str) -> tuple[str, ...]:
+        """The URLs of `--etcd`, or those of the data folder; Invalid when neither is given."""
+        return tuple(url.strip() for url in given.split(",") if url.strip()) if given else tuple(self.up()["etcd"])
+
+
+def default_data_dir(environment: Mapping[str, str] = os.environ) -> Path:
+    state = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "controlplane"
+
+
+def find_endpoints(
+    endpoints: str | None, data_dir: Path | None, environment: Mapping[str, str] = os.environ
+) -> EndpointSource:
+    if endpoints or data_dir:
+        return EndpointSource(parse_endpoints(endpoints)) if endpoints else EndpointSource(data_dir=data_dir)
+    if environment.get("CONTROLPLANE_ENDPOINTS"):
+        return EndpointSource(parse_endpoints(environment["CONTROLPLANE_ENDPOINTS"]))
+    if environment.get("CONTROLPLANE_DATA_DIR"):
+        return EndpointSource(data_dir=Path(environment["CONTROLPLANE_DATA_DIR"]))
+    return EndpointSource(data_dir=default_data_dir(environment))
+
+
+def parse_endpoints(text: str | None) -> tuple[str, ...]:
+    """The addresses of `host:port,host:port`; Invalid when a part is no address."""
+    endpoints = tuple(part.strip().removeprefix("http://") for part in (text or "").split(",") if part.strip())
+    for endpoint in endpoints:
+        if not address.parse(endpoint, "endpoints").port:
+            raise Invalid("endpoints", f"must name the port of a replica, not {endpoint!r}")
+    if not endpoints:
+        raise Invalid("endpoints", "must name at least one host:port")
+    return endpoints
+
+
+def read_up_json(folder: Path) -> dict[str, Any]:
+    path = folder / "up.json"
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        message = f"no control plane runs from {folder}; start one with `controlplane up` or name one with --endpoints"
+        raise Unavailable(message) from None
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"{path} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise Unavailable(f"{path} is not an object")
+    return content

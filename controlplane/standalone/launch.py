@@ -1,0 +1,146 @@
+"""`controlplane up`: runs the supervisor in the foreground, or detached in a new process.
+
+A detached supervisor is a new process in a session of its own that inherits a single pipe from its parent. The child
+reports the progress of the start through the pipe, a JSON object a line, and closes the pipe when all is ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.aio.clock import SystemClock, chance
+from controlplane.model.errors import ControlPlaneError
+from controlplane.sealing import make_key_file
+from controlplane.standalone import etcd_binary, recorded_processes
+from controlplane.standalone.layout import Layout
+from controlplane.standalone.ports import Ports
+from controlplane.standalone.process_plan import PYTHON, plan_processes
+from controlplane.standalone.supervisor import Supervisor
+from controlplane.standalone.welcome import welcome
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class UpSize:
+    """How many replicas and process targets to run."""
+
+    replicas: int
+    targets: int
+
+
+def foreground(folder: Path, size: UpSize) -> None:
+    """Supervises in this process; returns after a signal."""
+
+    def when_ready(text: str) -> None:
+        print(text, flush=True)
+        say("Ctrl-C stops it")
+
+    supervise(Layout(folder), size, tell=say, when_ready=when_ready)
+
+
+def behind(folder: Path, size: UpSize, pipe: int) -> None:
+    """The detached supervisor: reports through the pipe until ready, afterwards to its log."""
+    report = StartReport(pipe)
+
+    def when_ready(text: str) -> None:
+        report.tell("ready", text)
+        report.close()
+
+    try:
+        supervise(Layout(folder), size, tell=lambda text: report.tell("say", text), when_ready=when_ready)
+    except ControlPlaneError as error:
+        report.tell("error", f"{type(error).__name__}: {error}")
+        report.close()
+        raise
+
+
+def detached(folder: Path, size: UpSize) -> int:
+    """Starts a detached supervisor; returns the exit code once the control plane is ready or has failed."""
+    layout = Layout(folder)
+    layout.make()
+    read, write = os.pipe()
+    argv = [*PYTHON, "controlplane.cli.controlplane", "up", "--data-dir", str(layout.folder)]
+    argv += ["--replicas", str(size.replicas), "--targets", str(size.targets), "--behind", str(write)]
+    with layout.log("up").open("ab") as log:
+        child = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=(write,), cwd="/"
+        )
+    os.close(write)
+    try:
+        return _relay(read)
+    except KeyboardInterrupt:
+        child.send_signal(signal.SIGTERM)
+        child.wait()
+        raise
+
+
+def supervise(layout: Layout, size: UpSize, *, tell: Tell, when_ready: Tell) -> None:
+    """Supervises until a signal, with the folder's lock held; `when_ready` gets the welcome text."""
+    layout.make()
+    lock = layout.take_lock()
+    try:
+        binary = etcd_binary.find()
+        tell(binary.sentence())
+        layout.check_etcd(binary.version)
+        if recorded_processes.stop(layout, commands=False):
+            tell("stopped the processes that an earlier supervisor left running")
+        layout.forget_processes()
+        make_key_file(layout.secret_key, chance)
+        with Ports() as ports:
+            parts = plan_processes(layout, binary, ports, replicas=size.replicas, targets=size.targets)
+
+            async def run() -> None:
+                supervisor = Supervisor(layout, parts, clock=SystemClock(), tell=tell)
+                await supervisor.run(lambda: when_ready(welcome(layout, parts)))
+
+            asyncio.run(run())
+    finally:
+        os.close(lock)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class StartReport:
+    """The pipe to the process that started a detached supervisor. Every text goes to the log too."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe: int | None = pipe
+
+    def tell(self, event: str, text: str) -> None:
+        say(text)
+        if self._pipe is not None:
+            try:
+                os.write(self._pipe, json.dumps({event: text}).encode() + b"\n")
+            except BrokenPipeError:
+                self.close()
+
+    def close(self) -> None:
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+
+def _relay(read: int) -> int:
+    with os.fdopen(read) as report:
+        for line in report:
+            event: dict[str, str] = json.loads(line)
+            if "ready" in event:
+                print(event["ready"], flush=True)
+                return 0
+            if "error" in event:
+                say(f"error: {event['error']}")
+                return 1
+            say(event["say"])
+    say("error: Unavailable: the supervisor ended before all was ready; its log is logs/up.log in the data folder")
+    return 1

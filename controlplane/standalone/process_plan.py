@@ -1,0 +1,109 @@
+"""The processes of an embedded control plane: the command line of etcd, of each replica and of each joblet."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.providers.local import NICE
+from controlplane.standalone.etcd_binary import EtcdBinary
+from controlplane.standalone.layout import Layout
+from controlplane.standalone.ports import ETCD, ETCD_PEER, GRPC, HTTP, Ports
+
+MEMBER = "embedded"
+QUOTA_BYTES = 8 * 2**30
+CAPACITY = "cpu=16,memory=16Gi"
+PYTHON = (sys.executable, "-P", "-m")
+_COMMAND = (*PYTHON, "controlplane.cli.controlplane")
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """A process to keep alive. `group` is etcd, replica or joblet."""
+
+    name: str
+    group: str
+    argv: tuple[str, ...]
+    grpc: str = ""
+    http: str = ""
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """All processes in the order of their start; they stop in the reverse order."""
+
+    etcd_url: str
+    etcd_version: tuple[int, int, int]
+    etcd: ProcessSpec
+    replicas: tuple[ProcessSpec, ...]
+    joblets: tuple[ProcessSpec, ...]
+
+    @property
+    def parts(self) -> tuple[ProcessSpec, ...]:
+        return (self.etcd, *self.replicas, *self.joblets)
+
+    def up_json(self, pids: dict[str, int]) -> dict[str, Any]:
+        return {
+            "etcd": [self.etcd_url],
+            "replicas": [
+                {"id": part.name, "pid": pids.get(part.name), "grpc": part.grpc, "http": f"http://{part.http}"}
+                for part in self.replicas
+            ],
+            "joblets": [{"target": part.name, "pid": pids.get(part.name)} for part in self.joblets],
+            "etcd_pids": [pids[self.etcd.name]] if self.etcd.name in pids else [],
+        }
+
+
+def plan_processes(layout: Layout, binary: EtcdBinary, ports: Ports, *, replicas: int, targets: int) -> ProcessPlan:
+    client, peer = f"http://{ports.address(ETCD)}", f"http://{ports.address(ETCD_PEER)}"
+    addresses = [(ports.address(GRPC + number), ports.address(HTTP + number)) for number in range(replicas)]
+    endpoints = ",".join(grpc for grpc, _ in addresses)
+    keys = ("--secret-key-file", str(layout.secret_key), "--hosting-dir", str(layout.hosted))
+    for_targets = (*keys, "--local-targets", str(layout.joblets), "--local-endpoints", endpoints)
+    servers = tuple(
+        _replica(f"replica-{number}", client, grpc, http, for_targets)
+        for number, (grpc, http) in enumerate(addresses, 1)
+    )
+    workers = tuple(_joblet(layout, number, endpoints) for number in range(1, targets + 1))
+    return ProcessPlan(client, binary.version, _etcd(layout, binary.path, client, peer), servers, workers)
+
+
+def _etcd(layout: Layout, binary: str, client: str, peer: str) -> ProcessSpec:
+    """etcd with an hour of history for replay and verify; small batches keep one write's fsync from waiting for many.
+
+    No HTTP gateway, no foreign host and no foreign origin: with these, any web page in a browser on this machine could
+    write orders, and so run commands.
+    """
+    flags = {
+        "name": MEMBER,
+        "data-dir": str(layout.etcd),
+        "listen-client-urls": client,
+        "advertise-client-urls": client,
+        "listen-peer-urls": peer,
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": f"{MEMBER}={peer}",
+        "quota-backend-bytes": str(QUOTA_BYTES),
+        "backend-batch-limit": "1000",
+        "auto-compaction-mode": "periodic",
+        "auto-compaction-retention": "1h",
+        "snapshot-count": "50000",
+        "enable-grpc-gateway": "false",
+        "cors": "http://localhost.invalid:1",
+        "host-whitelist": "127.0.0.1,localhost",
+        "logger": "zap",
+        "log-level": "warn",
+    }
+    return ProcessSpec("etcd", "etcd", (binary, *(f"--{name}={value}" for name, value in flags.items())))
+
+
+def _replica(name: str, etcd: str, grpc: str, http: str, for_targets: tuple[str, ...]) -> ProcessSpec:
+    argv = (*_COMMAND, "replica", "--etcd", etcd, "--id", name, "--grpc", grpc, "--http", http,
+            "--etcd-quota", str(QUOTA_BYTES), *for_targets)  # fmt: skip
+    return ProcessSpec(name, "replica", argv, grpc=grpc, http=http)
+
+
+def _joblet(layout: Layout, number: int, endpoints: str) -> ProcessSpec:
+    name = f"local-{number}"
+    argv = (*_COMMAND, "joblet", "--target", name, "--endpoints", endpoints, "--driver", "process", "--nice", NICE)
+    return ProcessSpec(name, "joblet", (*argv, "--capacity", CAPACITY, "--data-dir", str(layout.joblets / name)))

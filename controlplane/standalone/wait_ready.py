@@ -1,0 +1,94 @@
+"""A child process that asks until an embedded control plane is ready, because the supervisor must not use gRPC.
+
+Ready means: every replica serves (gRPC health and /readyz) and is the process that was started here, a replica leads,
+and every target is Ready. The child prints the missing part, a line for each change, and exits with 0 when ready; only
+readiness or a signal ends the child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from controlplane.client import Client
+from controlplane.client.caller import CallTimeouts
+from controlplane.model.errors import ControlPlaneError
+from controlplane.standalone.endpoints import EndpointSource
+from controlplane.wire import transport
+from controlplane.wire.v1 import common_pb2
+
+_PAUSE_SECONDS = 0.1
+_ASK_SECONDS = 1.0
+
+
+async def wait(folder: Path) -> None:
+    where = EndpointSource(data_dir=folder)
+    said = ""
+    async with Client(where.current, timeouts=CallTimeouts(1.0, _ASK_SECONDS, _ASK_SECONDS)) as client:
+        while True:
+            missing = await _missing(client, where.up())
+            if not missing:
+                return
+            if missing != said:
+                print(f"waiting for {missing}", flush=True)
+                said = missing
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _missing(client: Client, up: dict[str, Any]) -> str:
+    """The part that is not ready yet, as text; empty when all is ready."""
+    served = await asyncio.gather(*(_serves(replica) for replica in up["replicas"]))
+    silent = [replica["id"] for replica, serves in zip(up["replicas"], served, strict=True) if not serves]
+    if silent:
+        return f"{', '.join(silent)} to serve"
+    try:
+        status = await client.cluster.status()
+        strangers = others(up, {replica.id: replica.pid for replica in status.replicas})
+        if strangers:
+            return f"{', '.join(strangers)} to take part: another process answers, or it has only just begun"
+        if not status.leader.id:
+            return "a leader"
+        page = await client.targets.page(common_pb2.ListRequest())
+    except ControlPlaneError as error:
+        return f"an answer ({error})"
+    ready = {target.name for target in page.items if target.status.phase == "Ready"}
+    missing = [joblet["target"] for joblet in up["joblets"] if joblet["target"] not in ready]
+    return f"{', '.join(missing)} to be Ready" if missing else ""
+
+
+def others(up: dict[str, Any], pids: dict[str, int]) -> list[str]:
+    """The replicas whose pid in the cluster's status is not the pid of the process started here."""
+    return [replica["id"] for replica in up["replicas"] if pids.get(replica["id"]) != replica["pid"]]
+
+
+async def _serves(replica: dict[str, Any]) -> bool:
+    return await _readyz(replica["http"]) and await _healthy(replica["grpc"])
+
+
+async def _readyz(address: str) -> bool:
+    timeout = aiohttp.ClientTimeout(total=_ASK_SECONDS)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{address}/readyz") as answer:
+            return answer.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False
+
+
+async def _healthy(endpoint: str) -> bool:
+    async with transport.open_channel(endpoint, (("grpc.enable_http_proxy", 0),)) as channel:
+        try:
+            request = health_pb2.HealthCheckRequest()
+            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=_ASK_SECONDS)
+        except grpc.aio.AioRpcError:
+            return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+if __name__ == "__main__":
+    asyncio.run(wait(Path(sys.argv[1])))
