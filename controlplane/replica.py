@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import getpass
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,7 +28,8 @@ from controlplane.apiserver.commands.group_writer import GroupWriter
 from controlplane.apiserver.edge.grpc_server import ApiServer
 from controlplane.cache.effective_settings import settings_of
 from controlplane.cache.ledgers import Ledgers
-from controlplane.cache.reflector import Cache, Delta
+from controlplane.cache.reflector import Cache
+from controlplane.cluster_key import read_cluster_key
 from controlplane.controller_manager import controllers, restoring
 from controlplane.controller_manager.archive import Archive
 from controlplane.controller_manager.made_targets import Provider, Providing
@@ -37,21 +39,20 @@ from controlplane.election.election_settings import ElectionSettings
 from controlplane.election.held_leadership import Leadership
 from controlplane.election.peer_presence import PeerPresence
 from controlplane.election.race import cancel
-from controlplane.election.view import CandidateEntry
 from controlplane.hosting.host import JobletHost, Launch
 from controlplane.model import address
-from controlplane.model.errors import ControlPlaneError, Deposed, Refused, Unavailable
+from controlplane.model.errors import ControlPlaneError, Deposed, Unavailable
 from controlplane.model.event import Folding
 from controlplane.model.identity import Mint
-from controlplane.model.leadership import Candidate, Term
+from controlplane.model.leadership import Candidate
 from controlplane.model.scalepolicy import CLUSTER_API
 from controlplane.providers.local import LocalProvider
 from controlplane.providers.webhook import WebhookProvider
 from controlplane.quarantine import Quarantine
+from controlplane.replica_election import ElectionView, LateElection
 from controlplane.replica_settings import ReplicaSettings, size
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.sealing import read_keys
-from controlplane.store import keys
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.event_log import EventLog, Leases
 from controlplane.store.fenced import FencedWriter
@@ -68,88 +69,6 @@ _FIRST_CYCLE_SECONDS = 2.0
 _AGAIN_SECONDS = 0.2
 _FRESH_SECONDS = 0.05
 JOBLET = (sys.executable, "-P", "-m", "controlplane.cli.controlplane", "joblet")
-
-
-class ElectionView:
-    """The election's view of etcd, read from the cache."""
-
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
-        self._changed_at = 0
-        self._waiting: set[asyncio.Future[int]] = set()
-        cache.subscribe(self._hear)
-
-    def _hear(self, deltas: Sequence[Delta], revision: int) -> None:
-        if not any(delta.tree in (keys.CANDIDATES, keys.TERMS) for delta in deltas):
-            return
-        self._changed_at = revision
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(revision)
-        self._waiting.clear()
-
-    def revision(self) -> int:
-        return self._cache.revision
-
-    def candidates(self) -> Sequence[CandidateEntry]:
-        entries = []
-        for entry in self._cache.snapshot.all(keys.CANDIDATES):
-            candidate, stored = entry.readable(), entry.stored
-            # A key without a lease, or with another lease than its name says, is renewed by no replica: it would stay
-            # in the queue for ever.
-            if candidate is not None and stored.lease and stored.key == keys.candidate(stored.lease):
-                entries.append(
-                    CandidateEntry(stored.key, candidate, stored.create_revision, stored.mod_revision, stored.lease)
-                )
-        return sorted(entries, key=lambda entry: entry.create_revision)
-
-    def last_term(self) -> Term | None:
-        """The newest sane record whose epoch is before its own create revision; all other values are no terms."""
-        snapshot = self._cache.snapshot
-        for name in sorted(snapshot.names(keys.TERMS), reverse=True):
-            entry = snapshot.get(keys.TERMS, name)
-            term = entry.readable() if entry is not None else None
-            if term is not None and entry is not None and term.epoch < entry.stored.create_revision:
-                return term
-        return None
-
-    async def reached(self, revision: int) -> None:
-        """Waits without a time-out, also while the cache is stale: the election brings its own time-out."""
-        while True:
-            with suppress(Unavailable):
-                return await self._cache.reached(revision, None)
-            await asyncio.sleep(_AGAIN_SECONDS)
-
-    async def changed(self, after_revision: int) -> int:
-        if self._changed_at > after_revision:
-            return self._cache.revision
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            return await future
-        finally:
-            self._waiting.discard(future)
-
-
-class LateElection:
-    """The election as the apiserver knows it, set later: a candidate needs the address of a server that already serves.
-
-    Before the election is set, no leader is known, no clock is off, and a step-down is refused.
-    """
-
-    def __init__(self) -> None:
-        self.election: Election | None = None
-
-    def leader(self) -> Term | None:
-        return self.election.leader() if self.election is not None else None
-
-    def clocks_off(self) -> Mapping[str, float]:
-        return self.election.clocks_off() if self.election is not None else {}
-
-    async def step_down(self) -> int:
-        if self.election is None:
-            raise Refused("this replica does not lead")
-        return await self.election.step_down()
 
 
 class Replica:
@@ -177,10 +96,11 @@ class Replica:
             clock,
         )
         self._keyring = read_keys(settings.secret_key_file, chance)
+        self._cluster_key = read_cluster_key(settings.cluster_key_file)
         self._renewals = Renewals(self._store.channels)
         self._archive = self._open_archive()
         self._space = SpaceWatch(self._store.channels, size(settings.etcd_quota, "etcd_quota"))
-        self._providing = Providing(providers_of(settings, clock), self._mint.make)
+        self._providing = Providing(providers_of(settings, clock, self._credential), self._mint.make)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set, then steps down first and stops serving last."""
@@ -225,6 +145,14 @@ class Replica:
         full = size(self._settings.archive_bytes, "archive_bytes")
         return Archive(Path(self._settings.archive), self._settings.id, self._clock, full_bytes=full)
 
+    def _credential(self, target: str, driver: str) -> str:
+        """The token of a joblet that this replica starts."""
+        return (
+            self._cluster_key.joblet_credential(target, driver, getpass.getuser())
+            if self._cluster_key is not None
+            else ""
+        )
+
     async def _know_etcd(self) -> None:
         """Waits until the cluster id of etcd is known, which must be before the replica serves or leads."""
         while not self._space.cluster_id:
@@ -255,7 +183,7 @@ class Replica:
         """
         command = (*JOBLET, "--driver", "kubernetes", "--hosted", "--endpoints", endpoint)
         with folder_of(self._settings) as folder:
-            launch = Launch(command, _environment(self._settings), folder)
+            launch = Launch(command, _environment(self._settings), folder, self._credential)
             record, clock = self._events.record, self._clock
             host = JobletHost(self._cache, self._keyring, incarnation, launch=launch, record=record, clock=clock)
             await self._quarantine.supervise("hosting", "Cluster", "hosted joblets", host.run)
@@ -271,6 +199,8 @@ class Replica:
             keyring=self._keyring,
             record=self._events.record,
             quarantine=self._quarantine,
+            closed=not self._settings.insecure,
+            cluster_key=self._cluster_key,
         )
 
     async def _campaign(self, election: Election) -> None:
@@ -333,12 +263,15 @@ class Replica:
             log.error("the term failed", epoch=leadership.epoch, errors=[str(error) for error in failed.exceptions])
 
 
-def providers_of(settings: ReplicaSettings, clock: Clock) -> dict[str, Provider]:
+def providers_of(
+    settings: ReplicaSettings, clock: Clock, credential: Callable[[str, str], str] = lambda target, driver: ""
+) -> dict[str, Provider]:
     """The providers with which a leader makes targets, as far as the settings configure them."""
     providers: dict[str, Provider] = {}
     if settings.local_targets:
         endpoints = settings.local_endpoints.split(",") if settings.local_endpoints else [settings.grpc]
-        providers["local"] = LocalProvider(Path(settings.local_targets).absolute(), endpoints, _environment(settings))
+        folder = Path(settings.local_targets).absolute()
+        providers["local"] = LocalProvider(folder, endpoints, _environment(settings), credential)
     secret = settings.read_webhook_secret()
     if secret:
         providers["webhook"] = WebhookProvider(secret, clock)

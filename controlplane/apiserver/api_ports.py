@@ -5,13 +5,14 @@ The composition root of a replica fills the ports once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from controlplane.aio.clock import Clock
+from controlplane.aio.clock import Clock, chance
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
+from controlplane.cluster_key import ClusterKey
 from controlplane.model.errors import ControlPlaneError
 from controlplane.model.event import Record, ignore
 from controlplane.model.identity import Mint
@@ -88,3 +89,11 @@ class ApiPorts:
     record: Record = ignore
     quarantine: Quarantine | None = None
     keyring: Keyring = NO_KEYS
+    # Asks every caller for credentials; without it every caller may do everything.
+    closed: bool = False
+    cluster_key: ClusterKey | None = None
+    chance: Callable[[int], bytes] = chance
+
+    def peer_credential(self, address: str) -> str:
+        """This replica's credential for the replica at the address, '' without a cluster key."""
+        return self.cluster_key.replica_credential(address) if self.cluster_key is not None else ""

@@ -1,7 +1,7 @@
 """Call: the circumstances of one request, for commands and queries. A Call knows no transport.
 
 The edge builds a Call for every request. A handler is `async def name(call: Call, request) -> answer`; a handler of a
-watch is an async generator. Every caller is the subject ANYONE until callers authenticate.
+watch is an async generator.
 """
 
 from __future__ import annotations
@@ -11,16 +11,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from controlplane.model.access import ANYONE, Subject
+
 Metadata = Iterable[tuple[str, str | bytes]]
-
-
-class Subject(msgspec.Struct, frozen=True):
-    """The caller for whom a handler acts. Equal subjects have equal rights, so a subject may be part of a key."""
-
-    name: str = ""
-
-
-ANYONE = Subject()
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -59,9 +59,17 @@ def happenings_of(delta: Delta, look: Look) -> Iterator[Happening]:
     if tell is None:
         return
     try:
-        yield from tell(delta, look)
+        for happening in tell(delta, look):
+            yield msgspec.structs.replace(happening, owner=_owner(happening.about, delta, look))
     except (Broken, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
+
+
+def _owner(about: About, delta: Delta, look: Look) -> str:
+    """The owner of the object that a happening is about; empty for objects of the plane."""
+    if about.kind == "Order":
+        return peek.owner(look().get(keys.ORDERS, about.name) or (delta.old if delta.tree == keys.ORDERS else None))
+    return peek.owner(delta.new or delta.old) if about.kind in ("Job", "Packet", "Resource") else ""
 
 
 def is_routine(delta: Delta) -> bool:

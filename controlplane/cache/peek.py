@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from controlplane.cache.snapshot import Entry
 from controlplane.model.fulfilment import Ended, Fulfilment
 from controlplane.model.order import OrderStatus
@@ -21,6 +23,15 @@ _FINAL = (b'"phase":"Succeeded"', _FAILED, b'"phase":"Cancelled"')
 _NOT_OVER = (b'"decision":"retry"', b'"decision":"hold"')
 _NONE_HELD = b'"held":0'
 _STOP = b'"want":"stop"'
+
+
+class _Owned(msgspec.Struct):
+    """The part of a config object that `owner` reads; the decoder steps over all other fields."""
+
+    owner: str = ""
+
+
+_owned = msgspec.json.Decoder(_Owned)
 
 
 def phase(entry: Entry[OrderStatus] | Entry[TargetStatus] | None) -> str:
@@ -34,6 +45,14 @@ def session(entry: Entry[Live] | None) -> str:
 
 def instance(entry: Entry[Live] | None) -> str:
     return _text(entry, b'"instance":"')
+
+
+def owner(entry: Entry[Any] | None) -> str:
+    """The owner of a config object; empty when there is no entry, or its value cannot be read."""
+    try:
+        return _owned.decode(entry.stored.value).owner if entry is not None else ""
+    except msgspec.MsgspecError:
+        return ""
 
 
 def is_final(entry: Entry[OrderStatus]) -> bool:

@@ -5,6 +5,7 @@ Each command imports its implementation when it runs, which keeps the start of e
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Annotated
@@ -29,18 +30,22 @@ def up(
     targets: Annotated[int, typer.Option(min=0, max=100, help="Number of process targets.")] = 2,
     data_dir: _DIR = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when the control plane is ready.")] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Ask nobody for credentials: for trying things out on loopback.")
+    ] = False,
     behind: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
     """Run an embedded control plane: etcd, replicas and joblets. Restarts processes that die."""
     from controlplane.standalone import launch
+    from controlplane.standalone.process_plan import UpOptions
 
-    size, folder = launch.UpSize(replicas, targets), _folder(data_dir)
+    options, folder = UpOptions(replicas, targets, insecure), _folder(data_dir)
     if behind is not None:
-        launch.behind(folder, size, behind)
+        launch.behind(folder, options, behind)
     elif detach:
-        return launch.detached(folder, size)
+        return launch.detached(folder, options)
     else:
-        launch.foreground(folder, size)
+        launch.foreground(folder, options)
     return shell.DONE
 
 
@@ -52,6 +57,31 @@ def down(data_dir: _DIR = None) -> None:
 
     folder = _folder(data_dir)
     launch.say(f"stopped {folder}" if recorded_processes.stop_all(Layout(folder)) else f"nothing runs from {folder}")
+
+
+@app.command()
+def bootstrap(
+    etcd: Annotated[str, typer.Option(metavar="URLS", help="URLs of etcd, separated by commas.")],
+    force: Annotated[bool, typer.Option("--force", help="Also when there are administrators already.")] = False,
+    etcd_ca: Annotated[str, typer.Option(metavar="FILE", help="CA certificate of etcd.")] = "",
+    etcd_cert: Annotated[str, typer.Option(metavar="FILE", help="Client certificate for etcd.")] = "",
+    etcd_key: Annotated[str, typer.Option(metavar="FILE", help="Key of --etcd-cert.")] = "",
+) -> None:
+    """Print the token of a first administrator: for a plane that `up` does not run."""
+    from controlplane.aio.clock import SystemClock, chance
+    from controlplane.standalone import first_access
+    from controlplane.store.channel import EtcdOptions
+    from controlplane.store.kv import Store
+
+    async def make() -> str:
+        urls = tuple(url.strip() for url in etcd.split(",") if url.strip())
+        store = Store(EtcdOptions(urls, etcd_ca, etcd_cert, etcd_key), SystemClock())
+        try:
+            return await first_access.first_administrator(store, SystemClock(), chance, force=force)
+        finally:
+            await store.close()
+
+    print(asyncio.run(make()))
 
 
 @app.command()

@@ -20,9 +20,9 @@ import typer
 from controlplane.cli import log_setup
 from controlplane.model import quantity
 from controlplane.model.driver_traits import traits_of
-from controlplane.model.errors import Invalid
+from controlplane.model.errors import Invalid, Unavailable
 from controlplane.replica_settings import HELP, ReplicaSettings
-from controlplane.standalone.endpoints import default_data_dir, parse_endpoints
+from controlplane.standalone.endpoints import default_data_dir, find_endpoints, find_token, parse_endpoints
 
 
 def register(app: typer.Typer) -> None:
@@ -57,7 +57,8 @@ def _replica_options() -> list[inspect.Parameter]:
 
 def _replica_option(field: Field[Any], kind: Any) -> inspect.Parameter:
     default = _REPLICA_DEFAULTS.get(field.name, field.default)
-    option = typer.Option(metavar=_METAVARS.get(field.name), help=field.metadata[HELP])
+    names = (f"--{field.name}",) if kind is bool else ()
+    option = typer.Option(*names, metavar=_METAVARS.get(field.name), help=field.metadata[HELP])
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -96,6 +97,10 @@ def joblet(
         bool, typer.Option("--resizable", help="Capacity of a created target follows this joblet.")
     ] = False,
     nice: Annotated[int, typer.Option(metavar="N", help="Niceness of task commands, 0 to 19; 10 under `up`.")] = 0,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File with the joblet's token [env CONTROLPLANE_TOKEN: the token]."),
+    ] = None,
     output_limit: Annotated[
         str, typer.Option(metavar="SIZE", help="Size kept of each output of a command; 0: everything.")
     ] = "64Mi",
@@ -133,6 +138,7 @@ def joblet(
         failure_rate=failure_rate,
         seed=seed,
         owner=user(),
+        token=_joblet_token(token_file, endpoints),
         region=region,
         labels=pairs(labels, "labels"),
         resizable=resizable,
@@ -170,6 +176,18 @@ def pairs(text: str, field: str) -> dict[str, str]:
             raise Invalid(field, f"must read name=value, several separated by commas, not {part!r}")
         values[name.strip()] = value
     return values
+
+
+def _joblet_token(token_file: Path | None, endpoints: str) -> str:
+    """The token of the option or of the environment; else that of the `up` which serves at one of the endpoints."""
+    token = find_token(token_file)
+    if token:
+        return token
+    source = find_endpoints(None, None)
+    try:
+        return source.token() if set(source.current()) & set(parse_endpoints(endpoints)) else ""
+    except Unavailable:
+        return ""
 
 
 def _joblet_folder(given: Path | None, driver: str, target: str) -> str:

@@ -40,10 +40,15 @@ _EndpointsOption = Annotated[
 _DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of `up` [env CONTROLPLANE_DATA_DIR].")
 ]
+_TokenFileOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="File with your token [env CONTROLPLANE_TOKEN: the token]."),
+]
 _COMMON = (
     ("output", _OutputOption, Format.TABLE),
     ("endpoints", _EndpointsOption, None),
     ("data_dir", _DataDirOption, None),
+    ("token_file", _TokenFileOption, None),
 )
 
 
@@ -54,7 +59,7 @@ class Shell:
 
     def client(self, timeouts: CallTimeouts | None = None) -> Client:
         self.where.current()  # raises at once when no control plane was ever started here
-        return Client(self.where.current, timeouts=timeouts)
+        return Client(self.where.current, token=self.where.token, timeouts=timeouts)
 
     def say(self, text: str) -> None:
         """Prints a message on stderr, escaped: texts from outside must not steer the terminal."""
@@ -86,8 +91,8 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Command],
         shared = [inspect.Parameter(key, kind, default=given, annotation=hint) for key, hint, given in _COMMON]
 
         def entry(**given: Any) -> int:
-            output, endpoints, data_dir = (given.pop(key) for key, _, _ in _COMMON)
-            shell = Shell(find_endpoints(endpoints, data_dir), AnswerPrinter(output))
+            output, endpoints, data_dir, token_file = (given.pop(key) for key, _, _ in _COMMON)
+            shell = Shell(find_endpoints(endpoints, data_dir, token_file=token_file), AnswerPrinter(output))
             return asyncio.run(_awaited(body(shell, **given))) or DONE
 
         entry.__name__, entry.__doc__ = body.__name__, body.__doc__

@@ -35,7 +35,7 @@ async def verify(
     with ProgressBar("history", 1) as bar:
         where = shell.where
         sources = verification.EvidenceSources(
-            where.etcd_urls(etcd), None if etcd else where.data_dir, _replicas(where, etcd)
+            where.etcd_urls(etcd), None if etcd else where.data_dir, _replicas(where, etcd), where.token()
         )
         span, verdicts = await verification.run(
             sources,

@@ -8,8 +8,8 @@ from types import TracebackType
 from controlplane.aio import clock as real
 from controlplane.aio.clock import Clock, SystemClock
 from controlplane.client.caller import Caller, CallTimeouts
-from controlplane.client.channels import ChannelPool, ListEndpoints
-from controlplane.client.service_calls import ClusterCalls, NamedCalls, OrderCalls, ReadCalls, TermCalls
+from controlplane.client.channels import ChannelPool, FindToken, ListEndpoints
+from controlplane.client.service_calls import AccessCalls, ClusterCalls, NamedCalls, OrderCalls, ReadCalls, TermCalls
 from controlplane.model.identity import Mint
 from controlplane.wire.v1.cycles_pb2_grpc import CyclesStub
 from controlplane.wire.v1.events_pb2_grpc import EventsStub
@@ -27,20 +27,24 @@ class Client:
     """A client lives on a single event loop and is entered and left there.
 
     `endpoints` is a list of `host:port`, or a function that returns such a list and is called whenever a connection is
-    chosen. `mint` makes the identities of submitted orders.
+    chosen. `token` is the text of a token, or a function that returns one and is called with each call. `mint` makes
+    the identities of submitted orders.
     """
 
     def __init__(
         self,
         endpoints: Sequence[str] | ListEndpoints,
         *,
+        token: str | FindToken = "",
         timeouts: CallTimeouts | None = None,
         clock: Clock | None = None,
     ) -> None:
         timeouts = timeouts or CallTimeouts()
         fixed = () if callable(endpoints) else tuple(endpoints)
         list_endpoints: ListEndpoints = endpoints if callable(endpoints) else lambda: fixed
-        self._channels = ChannelPool(list_endpoints, connect_seconds=timeouts.connect_seconds)
+        find_token: FindToken = token if callable(token) else lambda: token
+        connect_seconds = timeouts.connect_seconds
+        self._channels = ChannelPool(list_endpoints, connect_seconds=connect_seconds, find_token=find_token)
         self._caller = caller = Caller(self._channels, timeouts, clock or SystemClock())
         self.mint = Mint(real.wall_milliseconds, real.chance)
         self.jobs = NamedCalls(caller, JobsStub)
@@ -56,6 +60,7 @@ class Client:
         self.events = ReadCalls(caller, EventsStub, "id")
         self.terms = TermCalls(caller)
         self.cluster = ClusterCalls(caller)
+        self.access = AccessCalls(caller)
 
     @property
     def revision(self) -> int:

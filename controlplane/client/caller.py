@@ -66,7 +66,7 @@ class Caller:
             channel = await self.ready_channel(give_up)
             try:
                 send = getattr(channel.stub(method.stub), method.name)
-                answer: A = await send(request, timeout=self.timeouts.attempt_seconds)
+                answer: A = await send(request, timeout=self.timeouts.attempt_seconds, metadata=channel.metadata)
                 return answer
             except grpc.aio.AioRpcError as error:
                 failure = understand(error)

@@ -16,6 +16,8 @@ import grpc
 from controlplane.wire import transport
 
 ListEndpoints = Callable[[], Sequence[str]]
+# The token to send with every call, '' for none; asked for anew with each call, since tokens are renewed.
+FindToken = Callable[[], str]
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -31,8 +33,9 @@ _OPTIONS = (
 class EndpointChannel:
     """The channel to an endpoint, with a stub of every service used so far."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, find_token: FindToken) -> None:
         self.endpoint = endpoint
+        self._find_token = find_token
         self._channel = transport.open_channel(endpoint, _OPTIONS)
         self._stubs: dict[Any, Any] = {}
 
@@ -41,6 +44,11 @@ class EndpointChannel:
         if stub is None:
             stub = self._stubs[kind] = kind(self._channel)
         return stub
+
+    @property
+    def metadata(self) -> transport.Metadata:
+        """The metadata of every call: the credentials of the client."""
+        return transport.credentials(self._find_token())
 
     async def is_ready(self, seconds: float) -> bool:
         """Whether the connection stands within these seconds; a refused connection is known at once."""
@@ -61,9 +69,12 @@ class EndpointChannel:
 class ChannelPool:
     """`list_endpoints` is called for every choice, so endpoints may move while a client lives."""
 
-    def __init__(self, list_endpoints: ListEndpoints, *, connect_seconds: float) -> None:
+    def __init__(
+        self, list_endpoints: ListEndpoints, *, connect_seconds: float, find_token: FindToken = lambda: ""
+    ) -> None:
         self._list_endpoints = list_endpoints
         self._connect_seconds = connect_seconds
+        self._find_token = find_token
         self._channels: dict[str, EndpointChannel] = {}
         self._preferred = 0
         self.tried: tuple[str, ...] = ()
@@ -97,5 +108,5 @@ class ChannelPool:
     def _channel_to(self, endpoint: str) -> EndpointChannel:
         channel = self._channels.get(endpoint)
         if channel is None:
-            channel = self._channels[endpoint] = EndpointChannel(endpoint)
+            channel = self._channels[endpoint] = EndpointChannel(endpoint, self._find_token)
         return channel

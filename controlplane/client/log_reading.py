@@ -39,7 +39,7 @@ async def read_logs(
             unanswered = True
             continue
         unanswered = False
-        call = channel.stub(stub).Logs(request, timeout=_STREAM_SECONDS)
+        call = channel.stub(stub).Logs(request, timeout=_STREAM_SECONDS, metadata=channel.metadata)
         try:
             async with aclosing(_chunks(call, channel)) as chunks:
                 async for chunk in chunks:

@@ -98,7 +98,9 @@ async def latest(caller: Caller, stream: WatchStream, request: Any) -> AsyncGene
 async def messages(caller: Caller, stream: WatchStream, request: Any) -> AsyncGenerator[Any, None]:
     """A stream at a single endpoint, until a failure that another endpoint may not have; other failures raise."""
     channel = await caller.ready_channel(caller.clock.monotonic() + caller.timeouts.total_seconds)
-    call = getattr(channel.stub(stream.stub), stream.method)(request, timeout=_STREAM_SECONDS)
+    call = getattr(channel.stub(stream.stub), stream.method)(
+        request, timeout=_STREAM_SECONDS, metadata=channel.metadata
+    )
     try:
         while (message := await next_message(call, channel)) is not grpc.aio.EOF:
             yield message
@@ -126,7 +128,9 @@ async def next_message(call: Any, channel: EndpointChannel) -> Any:
 
 async def _answers(channel: EndpointChannel) -> bool:
     try:
-        await channel.stub(cluster_pb2_grpc.ClusterStub).GetLeader(cluster_pb2.LeaderRequest(), timeout=_PROBE_SECONDS)
+        await channel.stub(cluster_pb2_grpc.ClusterStub).GetLeader(
+            cluster_pb2.LeaderRequest(), timeout=_PROBE_SECONDS, metadata=channel.metadata
+        )
     except grpc.aio.AioRpcError as error:
         return came_from_server(error)
     return True

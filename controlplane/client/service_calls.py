@@ -13,6 +13,8 @@ from typing import Any
 from controlplane.client.caller import Caller, Method
 from controlplane.client.log_reading import read_logs
 from controlplane.client.resuming_watch import WatchStream, latest, watch
+from controlplane.wire.v1 import access_pb2 as access
+from controlplane.wire.v1 import access_pb2_grpc as access_grpc
 from controlplane.wire.v1 import cluster_pb2 as cluster
 from controlplane.wire.v1 import cluster_pb2_grpc as cluster_grpc
 from controlplane.wire.v1 import common_pb2 as common
@@ -201,3 +203,42 @@ class ClusterCalls:
     async def settings(self) -> cluster.Settings:
         request = cluster.SettingsRequest(min_revision=self._caller.revision)
         return await self._caller.read(Method(self._stub, "GetSettings", cluster.Settings), request)
+
+
+class AccessCalls:
+    """Calls about tokens, bindings and the caller's own rights."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._stub = access_grpc.AccessStub
+
+    async def create_token(self, request: access.CreateTokenRequest) -> access.CreatedToken:
+        """Not safe to repeat: each call makes a token."""
+        return await self._caller.write(
+            Method(self._stub, "CreateToken", access.CreatedToken), request, repeatable=False
+        )
+
+    async def tokens(self) -> access.ListTokensResponse:
+        request = access.ListTokensRequest(min_revision=self._caller.revision)
+        return await self._caller.read(Method(self._stub, "ListTokens", access.ListTokensResponse), request)
+
+    async def revoke_token(self, identity: str) -> access.RevokeTokenResponse:
+        method = Method(self._stub, "RevokeToken", access.RevokeTokenResponse)
+        return await self._caller.write(method, access.RevokeTokenRequest(id=identity), repeatable=False)
+
+    async def grant(self, binding: access.Binding) -> access.BindingResponse:
+        return await self._caller.write(Method(self._stub, "Grant", access.BindingResponse), binding, repeatable=True)
+
+    async def bindings(self) -> access.ListBindingsResponse:
+        request = access.ListBindingsRequest(min_revision=self._caller.revision)
+        return await self._caller.read(Method(self._stub, "ListBindings", access.ListBindingsResponse), request)
+
+    async def ungrant(self, name: str) -> access.UngrantResponse:
+        method = Method(self._stub, "Ungrant", access.UngrantResponse)
+        return await self._caller.write(method, access.UngrantRequest(name=name), repeatable=False)
+
+    async def who_am_i(self) -> access.WhoAmIResponse:
+        return await self._caller.read(Method(self._stub, "WhoAmI", access.WhoAmIResponse), access.WhoAmIRequest())
+
+    async def can_i(self, request: access.CanIRequest) -> access.CanIResponse:
+        return await self._caller.read(Method(self._stub, "CanI", access.CanIResponse), request)

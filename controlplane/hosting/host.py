@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from controlplane.hosting.hosted_targets import (
     options_of,
 )
 from controlplane.model import kubeconfig
+from controlplane.model.driver_traits import KUBERNETES
 from controlplane.model.errors import Refused
 from controlplane.model.event import WARNING, About, Happening, Record
 from controlplane.model.hosting import HostedIdentity
@@ -58,11 +59,12 @@ def _scratch(folder: Path) -> Iterator[Path]:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How joblets are started: the command to which target and folder are added, the environment, and the folder below
-    which each joblet has a separate folder."""
+    which each joblet has a separate folder. `credential` gives the token for a target and a driver."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
     folder: Path
+    credential: Callable[[str, str], str] = lambda target, driver: ""
 
 
 class JobletHost:
@@ -143,7 +145,12 @@ class JobletHost:
         content = self._keyring.open(secret)
         config = kubeconfig.parse(content.data.get("kubeconfig", ""), f"secret {hosted.secret_name}: kubeconfig")
         cluster, known_attempt = known_etcd(snapshot, hosted.target)
-        identity = HostedIdentity(secret=instance_secret(hosted, content), cluster=cluster, known_attempt=known_attempt)
+        identity = HostedIdentity(
+            secret=instance_secret(hosted, content),
+            token=self._launch.credential(hosted.target, KUBERNETES),
+            cluster=cluster,
+            known_attempt=known_attempt,
+        )
         folder = self._launch.folder / hosted.target
         argv = [*self._launch.command, "--target", hosted.target, "--data-dir", str(folder)]
         argv += ["--namespace", config.namespace] if config.namespace else []

@@ -105,4 +105,4 @@ async def start(
         os.close(descriptor)
     assert process.stdin is not None
     process.stdin.write(msgspec.json.encode(identity) + b"\n")
-    return JobletProcess(process, (identity.secret, *hidden))
+    return JobletProcess(process, (identity.secret, identity.token, *hidden))

@@ -73,6 +73,7 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     count: how many simulated targets the process serves, named NAME-0, NAME-1 and so on.
     duration, failure_rate, seed: how long simulated tasks take, and how many fail.
+    token: the credential that the joblet shows to replicas.
     region, labels: of a target that the joblet creates.
     resizable: a created target has no capacity of its own; its size is the capacity that its joblet reports, which may
     change with a restart.
@@ -91,6 +92,7 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     failure_rate: float = 0.0
     seed: int = 0
     owner: str = ""
+    token: str = ""
     region: str = ""
     labels: dict[str, str] = {}
     resizable: bool = False

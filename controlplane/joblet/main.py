@@ -50,7 +50,8 @@ async def run(settings: JobletSettings) -> None:
     if identity is not None:
         hosted.end_with_host(functools.partial(loop.call_soon_threadsafe, stopped.set))
     clock = BootClock()
-    channels = ReplicaChannels(settings.endpoints, settings.count)
+    token = identity.token if identity is not None else settings.token
+    channels = ReplicaChannels(settings.endpoints, settings.count, token)
     instance = Mint(wall_milliseconds, chance).make()
     failpoints = Failpoints(settings.failpoints)
     machine = Machine(settings.data_dir, clock)

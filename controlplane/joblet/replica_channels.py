@@ -28,10 +28,14 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class ReplicaChannels:
-    """Opens a channel when a target first asks for it; `targets` is the number of targets of the process."""
+    """Opens a channel when a target first asks for it; `targets` is the number of targets of the process.
 
-    def __init__(self, endpoints: tuple[str, ...], targets: int) -> None:
+    `metadata` carries the joblet's token, and goes with every call.
+    """
+
+    def __init__(self, endpoints: tuple[str, ...], targets: int, token: str = "") -> None:
         self.endpoints = endpoints
+        self.metadata = transport.credentials(token)
         self._width = 1 + (targets - 1) // TARGETS_A_CHANNEL
         self.hello_slots = asyncio.Semaphore(_HELLO_SLOTS)
         self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}

@@ -124,7 +124,9 @@ class ReplicaStream:
         """Watches for the target; False when this replica did not show it for a while, or cannot be asked."""
         channel = self._channels.channel(endpoint, self._channel_number)
         request = common_pb2.WatchRequest(name=self._hello.target)
-        call = targets_pb2_grpc.TargetsStub(channel).Watch(request, timeout=WATCH_SECONDS)
+        call = targets_pb2_grpc.TargetsStub(channel).Watch(
+            request, timeout=WATCH_SECONDS, metadata=self._channels.metadata
+        )
         try:
             async for event in call:
                 if event.type == "put":
@@ -141,7 +143,7 @@ class ReplicaStream:
         self._connection = connection = Connection(self._channels.hello_slots.release, self._logs)
         try:
             await self._create_target(channel)
-            connection.call = joblets_pb2_grpc.JobletsStub(channel).Connect()
+            connection.call = joblets_pb2_grpc.JobletsStub(channel).Connect(metadata=self._channels.metadata)
             await self._listen(connection)
         except grpc.aio.AioRpcError as error:
             self._refused(endpoint, error)
@@ -171,7 +173,9 @@ class ReplicaStream:
         if self._created or self._target is None:
             return
         try:
-            await targets_pb2_grpc.TargetsStub(channel).Create(self._target, timeout=WELCOME_SECONDS)
+            await targets_pb2_grpc.TargetsStub(channel).Create(
+                self._target, timeout=WELCOME_SECONDS, metadata=self._channels.metadata
+            )
         except grpc.aio.AioRpcError as error:
             if error.code() != grpc.StatusCode.ALREADY_EXISTS:
                 raise

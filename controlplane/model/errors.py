@@ -5,7 +5,8 @@ ControlPlaneError
 │   ├── Invalid          a field breaks a rule; `field` and `rule` say which
 │   ├── NotFound
 │   ├── AlreadyExists
-│   ├── Forbidden
+│   ├── Forbidden        the caller is known, and has no right to do this
+│   ├── Unauthenticated  the caller is not known: credentials are missing, wrong or over
 │   ├── LimitExceeded    too much or too large; with `retry_after_seconds`, try again then
 │   ├── IllegalTransition
 │   └── StaleAttempt     a report of an old attempt or session
@@ -49,6 +50,10 @@ class AlreadyExists(Refused):
 
 
 class Forbidden(Refused):
+    pass
+
+
+class Unauthenticated(Refused):
     pass
 
 

@@ -39,7 +39,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 class Event(Object, tag="Event", frozen=True, kw_only=True):
     """`events/<id>`. `at_revision` is the revision of the newest change told; `epoch` is set when a leader wrote the
-    event.
+    event. `owner` is that of the object, which may be gone when the event is read.
     """
 
     id: Line
@@ -53,6 +53,7 @@ class Event(Object, tag="Event", frozen=True, kw_only=True):
     last: Time
     at_revision: Revision = 0
     epoch: Revision = 0
+    owner: Line = ""
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +65,7 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     type: str = NORMAL
     revision: int = 0
+    owner: str = ""
 
 
 Record = Callable[[Happening], None]
@@ -171,6 +173,7 @@ class Folding:
             last=now,
             at_revision=happening.revision,
             epoch=self._epoch,
+            owner=happening.owner,
         )
 
     def _know(self, key: tuple[str, ...], folded: _Known) -> None:

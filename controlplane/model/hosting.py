@@ -29,9 +29,10 @@ class Hosting(Object, tag="Hosting", frozen=True, kw_only=True):
 
 
 class HostedIdentity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Instructions of the host to a hosted joblet: its identity, and the etcd of the joblet before."""
+    """Instructions of the host to a hosted joblet: its identity, its credential, and the etcd of the joblet before."""
 
     secret: str
+    token: str = ""
     cluster: str = ""
     known_attempt: int = 0
 

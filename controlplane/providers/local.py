@@ -27,6 +27,7 @@ from controlplane.model.scalepolicy import Made
 
 _JOBLET = (sys.executable, "-P", "-m", "controlplane.cli.controlplane", "joblet")
 _FILE = "provider.json"
+TOKEN_FILE = "token"
 # How long a started joblet may take to show its command line.
 _SHOWN_SECONDS = 1.0
 # Commands on the host of the replicas must not take the processor from them.
@@ -44,10 +45,20 @@ class ProviderRecord(msgspec.Struct, frozen=True):
 
 
 class LocalProvider:
-    """`endpoints` are the replicas to which the joblets connect, `environment` is the environment of the joblets."""
+    """`endpoints` are the replicas to which the joblets connect, `environment` is the environment of the joblets.
 
-    def __init__(self, folder: Path, endpoints: Sequence[str], environment: Mapping[str, str]) -> None:
+    `credential` gives the token of the joblet for a target and a driver, '' where replicas ask for none.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        endpoints: Sequence[str],
+        environment: Mapping[str, str],
+        credential: Callable[[str, str], str] = lambda target, driver: "",
+    ) -> None:
         self._folder = folder
+        self._credential = credential
         self._endpoints = ",".join(endpoints)
         self._environment = dict(environment)
         # Children of this process, to be reaped when they end.
@@ -85,7 +96,10 @@ class LocalProvider:
             if _is_later(record, made):
                 raise StaleAttempt(f"{made.target} was changed by a later request than {made.request}")
             process = running(folder, record)
-            command = command_of(made, folder, self._endpoints)
+            token = self._credential(made.target, made.template.driver)
+            if token:
+                write_by_rename(folder / TOKEN_FILE, token.encode())
+            command = command_of(made, folder, self._endpoints, token_file=bool(token))
             # A joblet that another replica just started may show no command line yet; the next request looks again.
             if process is not None and tuple(processes.arguments_of(process.pid)) not in ((), command):
                 processes.stop([process])
@@ -143,7 +157,7 @@ def _is_later(record: ProviderRecord, made: Made) -> bool:
     return record.removed or record.generation > made.generation
 
 
-def command_of(made: Made, folder: Path, endpoints: str) -> tuple[str, ...]:
+def command_of(made: Made, folder: Path, endpoints: str, *, token_file: bool = False) -> tuple[str, ...]:
     template = made.template
     options = {
         "target": made.target,
@@ -153,6 +167,7 @@ def command_of(made: Made, folder: Path, endpoints: str) -> tuple[str, ...]:
         "labels": _listed(template.labels),
         "region": template.region,
         "data-dir": str(folder),
+        "token-file": str(folder / TOKEN_FILE) if token_file else "",
         "nice": NICE if traits_of(template.driver).runs_commands else "",
     }
     given = (part for name, value in options.items() if value for part in (f"--{name}", value))

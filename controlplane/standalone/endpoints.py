@@ -9,26 +9,42 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from controlplane.model import address
 from controlplane.model.errors import Invalid, Unavailable
 
+# The administrator's token in the data folder of `up`.
+TOKEN_FILE = "token"
+
 
 @dataclass(frozen=True)
 class EndpointSource:
-    """Either fixed endpoints, or a data folder whose `up.json` names the endpoints."""
+    """Either fixed endpoints, or a data folder whose `up.json` names the endpoints.
+
+    `given_token` is the token of an option or of the environment; without one the token of the data folder is used.
+    """
 
     endpoints: tuple[str, ...] = ()
     data_dir: Path | None = None
+    given_token: str = ""
 
     def current(self) -> Sequence[str]:
         """The gRPC addresses to try now."""
         if self.data_dir is None:
             return self.endpoints
         return [replica["grpc"] for replica in self.up()["replicas"]]
+
+    def token(self) -> str:
+        """The token to send, '' for none. A folder's own token is sent only to endpoints that the folder names."""
+        if self.given_token or self.data_dir is None:
+            return self.given_token
+        try:
+            return (self.data_dir / TOKEN_FILE).read_text().strip()
+        except OSError:
+            return ""
 
     def up(self) -> dict[str, Any]:
         """The content of `up.json`; Unavailable when no `up` was ever started in the folder."""
@@ -47,15 +63,33 @@ def default_data_dir(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_endpoints(
-    endpoints: str | None, data_dir: Path | None, environment: Mapping[str, str] = os.environ
+    endpoints: str | None,
+    data_dir: Path | None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    token_file: Path | None = None,
 ) -> EndpointSource:
+    token = find_token(token_file, environment)
     if endpoints or data_dir:
-        return EndpointSource(parse_endpoints(endpoints)) if endpoints else EndpointSource(data_dir=data_dir)
-    if environment.get("CONTROLPLANE_ENDPOINTS"):
-        return EndpointSource(parse_endpoints(environment["CONTROLPLANE_ENDPOINTS"]))
-    if environment.get("CONTROLPLANE_DATA_DIR"):
-        return EndpointSource(data_dir=Path(environment["CONTROLPLANE_DATA_DIR"]))
-    return EndpointSource(data_dir=default_data_dir(environment))
+        chosen = EndpointSource(parse_endpoints(endpoints)) if endpoints else EndpointSource(data_dir=data_dir)
+    elif environment.get("CONTROLPLANE_ENDPOINTS"):
+        chosen = EndpointSource(parse_endpoints(environment["CONTROLPLANE_ENDPOINTS"]))
+    elif environment.get("CONTROLPLANE_DATA_DIR"):
+        chosen = EndpointSource(data_dir=Path(environment["CONTROLPLANE_DATA_DIR"]))
+    else:
+        chosen = EndpointSource(data_dir=default_data_dir(environment))
+    return replace(chosen, given_token=token)
+
+
+def find_token(token_file: Path | None, environment: Mapping[str, str] = os.environ) -> str:
+    """The token of `--token-file`, else of CONTROLPLANE_TOKEN, else ''; Invalid for a file that cannot be read."""
+    if token_file is None:
+        return environment.get("CONTROLPLANE_TOKEN", "").strip()
+    try:
+        return token_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Invalid("token-file", f"{token_file} cannot be read: {why}") from None
 
 
 def parse_endpoints(text: str | None) -> tuple[str, ...]:

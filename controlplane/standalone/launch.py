@@ -7,47 +7,41 @@ reports the progress of the start through the pipe, a JSON object a line, and cl
 from __future__ import annotations
 
 import asyncio
+import getpass
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from controlplane.aio.clock import SystemClock, chance
+from controlplane.model.driver_traits import PROCESS
 from controlplane.model.errors import ControlPlaneError
 from controlplane.sealing import make_key_file
-from controlplane.standalone import etcd_binary, recorded_processes
+from controlplane.standalone import etcd_binary, first_access, recorded_processes
+from controlplane.standalone import layout as files
 from controlplane.standalone.layout import Layout
 from controlplane.standalone.ports import Ports
-from controlplane.standalone.process_plan import PYTHON, plan_processes
+from controlplane.standalone.process_plan import PYTHON, UpOptions, plan_processes
 from controlplane.standalone.supervisor import Supervisor
 from controlplane.standalone.welcome import welcome
 
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class UpSize:
-    """How many replicas and process targets to run."""
-
-    replicas: int
-    targets: int
-
-
-def foreground(folder: Path, size: UpSize) -> None:
+def foreground(folder: Path, options: UpOptions) -> None:
     """Supervises in this process; returns after a signal."""
 
     def when_ready(text: str) -> None:
         print(text, flush=True)
         say("Ctrl-C stops it")
 
-    supervise(Layout(folder), size, tell=say, when_ready=when_ready)
+    supervise(Layout(folder), options, tell=say, when_ready=when_ready)
 
 
-def behind(folder: Path, size: UpSize, pipe: int) -> None:
+def behind(folder: Path, options: UpOptions, pipe: int) -> None:
     """The detached supervisor: reports through the pipe until ready, afterwards to its log."""
     report = StartReport(pipe)
 
@@ -56,20 +50,21 @@ def behind(folder: Path, size: UpSize, pipe: int) -> None:
         report.close()
 
     try:
-        supervise(Layout(folder), size, tell=lambda text: report.tell("say", text), when_ready=when_ready)
+        supervise(Layout(folder), options, tell=lambda text: report.tell("say", text), when_ready=when_ready)
     except ControlPlaneError as error:
         report.tell("error", f"{type(error).__name__}: {error}")
         report.close()
         raise
 
 
-def detached(folder: Path, size: UpSize) -> int:
+def detached(folder: Path, options: UpOptions) -> int:
     """Starts a detached supervisor; returns the exit code once the control plane is ready or has failed."""
     layout = Layout(folder)
     layout.make()
     read, write = os.pipe()
     argv = [*PYTHON, "controlplane.cli.controlplane", "up", "--data-dir", str(layout.folder)]
-    argv += ["--replicas", str(size.replicas), "--targets", str(size.targets), "--behind", str(write)]
+    argv += ["--replicas", str(options.replicas), "--targets", str(options.targets), "--behind", str(write)]
+    argv += ["--insecure"] if options.insecure else []
     with layout.log("up").open("ab") as log:
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=(write,), cwd="/"
@@ -83,7 +78,7 @@ def detached(folder: Path, size: UpSize) -> int:
         raise
 
 
-def supervise(layout: Layout, size: UpSize, *, tell: Tell, when_ready: Tell) -> None:
+def supervise(layout: Layout, options: UpOptions, *, tell: Tell, when_ready: Tell) -> None:
     """Supervises until a signal, with the folder's lock held; `when_ready` gets the welcome text."""
     layout.make()
     lock = layout.take_lock()
@@ -95,8 +90,10 @@ def supervise(layout: Layout, size: UpSize, *, tell: Tell, when_ready: Tell) -> 
             tell("stopped the processes that an earlier supervisor left running")
         layout.forget_processes()
         make_key_file(layout.secret_key, chance)
+        _make_credentials(layout, options, tell)
         with Ports() as ports:
-            parts = plan_processes(layout, binary, ports, replicas=size.replicas, targets=size.targets)
+            parts = plan_processes(layout, binary, ports, options)
+            files.write_text(layout.etcd_env, f"export ETCDCTL_API=3\nexport ETCDCTL_ENDPOINTS={parts.etcd_url}\n")
 
             async def run() -> None:
                 supervisor = Supervisor(layout, parts, clock=SystemClock(), tell=tell)
@@ -105,6 +102,18 @@ def supervise(layout: Layout, size: UpSize, *, tell: Tell, when_ready: Tell) -> 
             asyncio.run(run())
     finally:
         os.close(lock)
+
+
+def _make_credentials(layout: Layout, options: UpOptions, tell: Tell) -> None:
+    if options.insecure:
+        tell(
+            "warning: --insecure: nobody is asked for credentials, so every user of this machine can run commands "
+            f"as {getpass.getuser()}"
+        )
+        return
+    make_key_file(layout.cluster_key, chance, first_access.CLUSTER_KEY_HEADER)
+    first_access.make_token_file(layout.token)
+    first_access.make_joblet_tokens(layout, options.target_names, PROCESS)
 
 
 def say(text: str) -> None:

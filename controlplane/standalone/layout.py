@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.model.errors import AlreadyExists, Refused
+from controlplane.standalone.endpoints import TOKEN_FILE
 
 Version = tuple[int, int, int]
 
@@ -36,6 +37,9 @@ class Layout:
         self.etcd_version = self.folder / "etcd.version"
         self.hosted = self.folder / "hosted"
         self.secret_key = self.folder / "secret.key"
+        self.cluster_key = self.folder / "cluster.key"
+        self.token = self.folder / TOKEN_FILE
+        self.etcd_env = self.folder / "etcd.env"
 
     def make(self) -> None:
         try:
@@ -43,6 +47,9 @@ class Layout:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise Refused(f"{self.folder} cannot be created: {error.strerror}") from None
+
+    def joblet_token(self, target: str) -> Path:
+        return self.joblets / target / TOKEN_FILE
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.model.driver_traits import PROCESS
 from controlplane.providers.local import NICE
 from controlplane.standalone.etcd_binary import EtcdBinary
 from controlplane.standalone.layout import Layout
@@ -16,6 +17,19 @@ QUOTA_BYTES = 8 * 2**30
 CAPACITY = "cpu=16,memory=16Gi"
 PYTHON = (sys.executable, "-P", "-m")
 _COMMAND = (*PYTHON, "controlplane.cli.controlplane")
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """How many replicas and process targets to run; `insecure`: callers are asked for no credentials."""
+
+    replicas: int
+    targets: int
+    insecure: bool = False
+
+    @property
+    def target_names(self) -> list[str]:
+        return [f"local-{number}" for number in range(1, self.targets + 1)]
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,8 @@ class ProcessPlan:
     etcd: ProcessSpec
     replicas: tuple[ProcessSpec, ...]
     joblets: tuple[ProcessSpec, ...]
+    # Empty when callers are not asked for credentials.
+    token_file: str = ""
 
     @property
     def parts(self) -> tuple[ProcessSpec, ...]:
@@ -52,21 +68,26 @@ class ProcessPlan:
             ],
             "joblets": [{"target": part.name, "pid": pids.get(part.name)} for part in self.joblets],
             "etcd_pids": [pids[self.etcd.name]] if self.etcd.name in pids else [],
+            "token_file": self.token_file or None,
+            "tls": None,
         }
 
 
-def plan_processes(layout: Layout, binary: EtcdBinary, ports: Ports, *, replicas: int, targets: int) -> ProcessPlan:
+def plan_processes(layout: Layout, binary: EtcdBinary, ports: Ports, options: UpOptions) -> ProcessPlan:
     client, peer = f"http://{ports.address(ETCD)}", f"http://{ports.address(ETCD_PEER)}"
-    addresses = [(ports.address(GRPC + number), ports.address(HTTP + number)) for number in range(replicas)]
+    addresses = [(ports.address(GRPC + number), ports.address(HTTP + number)) for number in range(options.replicas)]
     endpoints = ",".join(grpc for grpc, _ in addresses)
-    keys = ("--secret-key-file", str(layout.secret_key), "--hosting-dir", str(layout.hosted))
+    keys: tuple[str, ...] = ("--secret-key-file", str(layout.secret_key), "--hosting-dir", str(layout.hosted))
+    keys = (*keys, "--insecure") if options.insecure else (*keys, "--cluster-key-file", str(layout.cluster_key))
     for_targets = (*keys, "--local-targets", str(layout.joblets), "--local-endpoints", endpoints)
     servers = tuple(
         _replica(f"replica-{number}", client, grpc, http, for_targets)
         for number, (grpc, http) in enumerate(addresses, 1)
     )
-    workers = tuple(_joblet(layout, number, endpoints) for number in range(1, targets + 1))
-    return ProcessPlan(client, binary.version, _etcd(layout, binary.path, client, peer), servers, workers)
+    workers = tuple(_joblet(layout, name, endpoints, closed=not options.insecure) for name in options.target_names)
+    etcd = _etcd(layout, binary.path, client, peer)
+    token_file = "" if options.insecure else str(layout.token)
+    return ProcessPlan(client, binary.version, etcd, servers, workers, token_file)
 
 
 def _etcd(layout: Layout, binary: str, client: str, peer: str) -> ProcessSpec:
@@ -103,7 +124,19 @@ def _replica(name: str, etcd: str, grpc: str, http: str, for_targets: tuple[str,
     return ProcessSpec(name, "replica", argv, grpc=grpc, http=http)
 
 
-def _joblet(layout: Layout, number: int, endpoints: str) -> ProcessSpec:
-    name = f"local-{number}"
-    argv = (*_COMMAND, "joblet", "--target", name, "--endpoints", endpoints, "--driver", "process", "--nice", NICE)
+def _joblet(layout: Layout, name: str, endpoints: str, *, closed: bool) -> ProcessSpec:
+    argv: tuple[str, ...] = (
+        *_COMMAND,
+        "joblet",
+        "--target",
+        name,
+        "--endpoints",
+        endpoints,
+        "--driver",
+        PROCESS,
+        "--nice",
+        NICE,
+    )
+    if closed:
+        argv = (*argv, "--token-file", str(layout.joblet_token(name)))
     return ProcessSpec(name, "joblet", (*argv, "--capacity", CAPACITY, "--data-dir", str(layout.joblets / name)))

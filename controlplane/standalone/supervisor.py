@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,11 +105,22 @@ class Supervisor:
                 while not await asyncio.to_thread(is_healthy, self._plan.etcd_url):
                     await self._clock.sleep(_PAUSE_SECONDS)
                 self._layout.note_etcd(self._plan.etcd_version)
+                recording = asyncio.create_task(self._record_token())
+        await recording
         await self._wait_ready()
+
+    async def _record_token(self) -> None:
+        """Writes the folder's token into etcd, while the replicas start."""
+        if self._plan.token_file:
+            argv = (*PYTHON, "controlplane.standalone.first_access", str(self._layout.folder), self._plan.etcd_url)
+            await self._ask(argv, self._layout.log("first-access"), "the folder's token cannot be recorded in etcd")
 
     async def _wait_ready(self) -> None:
         argv = (*PYTHON, "controlplane.standalone.wait_ready", str(self._layout.folder))
-        log = self._layout.log("readiness")
+        await self._ask(argv, self._layout.log("readiness"), "the check of readiness failed")
+
+    async def _ask(self, argv: Sequence[str], log: Path, failure: str) -> None:
+        """Runs a child to its end, and tells what it prints; the start has failed when the child fails."""
         with log.open("wb") as errors:
             asking = await asyncio.create_subprocess_exec(
                 *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=errors,
@@ -120,7 +131,7 @@ class Supervisor:
             async for line in asking.stdout:
                 self._tell(line.decode(errors="replace").rstrip())
             if await asking.wait() != 0 and not self._failed.done():
-                self._failed.set_result(f"the check of readiness failed:\n{files.tail(log)}")
+                self._failed.set_result(f"{failure}:\n{files.tail(log)}")
         finally:
             if asking.returncode is None:
                 asking.kill()

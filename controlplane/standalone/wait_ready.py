@@ -30,7 +30,8 @@ _ASK_SECONDS = 1.0
 async def wait(folder: Path) -> None:
     where = EndpointSource(data_dir=folder)
     said = ""
-    async with Client(where.current, timeouts=CallTimeouts(1.0, _ASK_SECONDS, _ASK_SECONDS)) as client:
+    timeouts = CallTimeouts(1.0, _ASK_SECONDS, _ASK_SECONDS)
+    async with Client(where.current, token=where.token, timeouts=timeouts) as client:
         while True:
             missing = await _missing(client, where.up())
             if not missing:

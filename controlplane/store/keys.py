@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from controlplane.model import kinds
+from controlplane.model.access import Binding, Token
 from controlplane.model.cleaned_orders import Cleaned, DeletedOrder
 from controlplane.model.cluster import ArchiveStatus, ClusterStatus, Resume
 from controlplane.model.event import Event
@@ -114,6 +115,8 @@ SCALE_POLICIES = _config(ScalePolicy, "name")
 # The name is sealed with the content of the secret, and compared when the secret is opened.
 SECRETS = _config(Secret)
 ORDERS = _config(Order, "id")
+TOKENS = _by("config/tokens", Token, "id")
+BINDINGS = _by("config/bindings", Binding, "name")
 DESIRED = _by("desired", Fulfilment, "target", "id")
 CLAIMS = _by("claims", Claim, "resource")
 ENDED = _by("status/ended", Ended, "order", "id")

@@ -29,6 +29,7 @@ class EvidenceSources:
     etcd: tuple[str, ...]
     data_dir: Path | None = None
     replicas: tuple[tuple[str, str], ...] = field(default=())
+    token: str = ""
 
 
 async def run(
@@ -71,7 +72,9 @@ async def _judge(
         checks.capacity.verdict(),
         p6_priority.judge(*await replayed_cycles.newest_cycles(store, SystemClock())),
         checks.lifecycle.verdict(),
-        p8_cache.judge(await evidence.hashes(store, sources.replicas)) if sources.replicas else _no_endpoints("P8"),
+        p8_cache.judge(await evidence.hashes(store, sources.replicas, sources.token))
+        if sources.replicas
+        else _no_endpoints("P8"),
         leader.verdict(expected=bool(sources.replicas), ttl_seconds=await evidence.ttl_seconds(store, leader.leases)),
         await _reasons(sources) if sources.replicas else _no_endpoints("P10"),
         unknown("P11", "comes with divisible jobs"),
@@ -87,7 +90,7 @@ def _feed_records(checks: Checks, data_dir: Path) -> str:
 
 
 async def _reasons(sources: EvidenceSources) -> PromiseVerdict:
-    async with Client([endpoint for _, endpoint in sources.replicas]) as client:
+    async with Client([endpoint for _, endpoint in sources.replicas], token=sources.token) as client:
         try:
             return p10_reasons.judge(await evidence.open_orders(client))
         except ControlPlaneError as error:

@@ -25,6 +25,7 @@ CODES: dict[type[errors.ControlPlaneError], grpc.StatusCode] = {
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
     errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.Forbidden: grpc.StatusCode.PERMISSION_DENIED,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.LimitExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.IllegalTransition: grpc.StatusCode.FAILED_PRECONDITION,
     errors.StaleAttempt: grpc.StatusCode.FAILED_PRECONDITION,

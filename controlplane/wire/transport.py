@@ -10,11 +10,17 @@ from collections.abc import Sequence
 import grpc
 
 Options = Sequence[tuple[str, int]]
+Metadata = tuple[tuple[str, str], ...]
 
 
 def open_channel(endpoint: str, options: Options = ()) -> grpc.aio.Channel:
     """A channel to the replica at HOST:PORT; the first use connects."""
     return grpc.aio.insecure_channel(endpoint, options=options)
+
+
+def credentials(token: str) -> Metadata:
+    """The metadata of a call with this token, empty without a token."""
+    return (("authorization", f"Bearer {token}"),) if token else ()
 
 
 def bind_port(server: grpc.aio.Server, address: str) -> int:

@@ -11,9 +11,11 @@ from typing import Any
 import grpc
 
 from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
+from controlplane.apiserver.access_book import AccessBook
 from controlplane.apiserver.api_ports import ApiPorts, Reads, ReplicaIdentity, Writes
 from controlplane.apiserver.commands.group_writer import GroupWriter
-from controlplane.apiserver.edge import grpc_services
+from controlplane.apiserver.edge import grpc_calls, grpc_services
+from controlplane.apiserver.edge.access_gate import AccessGate
 from controlplane.apiserver.edge.limited_server import LimitedServer
 from controlplane.apiserver.joblets.joblet_streams import JobletStreams
 from controlplane.apiserver.logs.log_broker import LogBroker
@@ -115,6 +117,7 @@ async def an_api(
     quota: int = 8 << 30,
     keyring: Keyring = NO_KEYS,
     options: Sequence[tuple[str, int]] = (),
+    closed: bool = False,
 ) -> AsyncIterator[Api]:
     clock = SystemClock()
     store = Store(EtcdOptions(endpoints=(endpoint,)), clock)
@@ -129,10 +132,13 @@ async def an_api(
         election=leadership,
         renewals=Renewals(store.channels),
         keyring=keyring,
+        closed=closed,
     )
     server = grpc.aio.server(options=options)
     broker = LogBroker()
-    grpc_services.register(LimitedServer(server), grpc_services.services(ports, broker, JobletStreams(ports, broker)))
+    book = AccessBook(ports.reads, clock) if closed else None
+    limited = LimitedServer(server, AccessGate(cache, book, grpc_calls.refuse))
+    grpc_services.register(limited, grpc_services.services(ports, broker, JobletStreams(ports, broker)))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     following = asyncio.create_task(cache.run())

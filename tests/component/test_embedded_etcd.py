@@ -18,7 +18,7 @@ from controlplane.standalone import etcd_binary
 from controlplane.standalone.embedded_etcd import HistoryLimit, ask, is_healthy
 from controlplane.standalone.layout import Layout
 from controlplane.standalone.ports import Ports
-from controlplane.standalone.process_plan import plan_processes
+from controlplane.standalone.process_plan import UpOptions, plan_processes
 from controlplane.store import keys
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
@@ -31,7 +31,7 @@ SECONDS = 60
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     layout = Layout(tmp_path_factory.mktemp("up"))
     with Ports() as ports:
-        parts = plan_processes(layout, etcd_binary.find(), ports, replicas=1, targets=0)
+        parts = plan_processes(layout, etcd_binary.find(), ports, UpOptions(1, 0))
         with (layout.folder / "etcd.log").open("wb") as log:
             process = subprocess.Popen(parts.etcd.argv, stdout=log, stderr=log)
         try:

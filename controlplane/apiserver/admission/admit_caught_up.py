@@ -11,10 +11,12 @@ from typing import TypeVar
 
 from controlplane.apiserver import large_requests
 from controlplane.apiserver.api_ports import Reads
+from controlplane.apiserver.authorisation import OWNED, visible_owners
 from controlplane.apiserver.fresh_reads import PATIENCE_SECONDS, object_of
 from controlplane.cache.effective_settings import settings_of
 from controlplane.cache.reflector import Cache
 from controlplane.cache.snapshot import Snapshot
+from controlplane.model.access import ANYONE, Subject
 from controlplane.model.errors import NotFound
 from controlplane.model.kinds import kind_of
 from controlplane.model.object import Named
@@ -30,10 +32,14 @@ _ROUNDS = 5
 
 
 class SnapshotCatalogue:
-    """The objects of one snapshot. `missed` are the keys asked for without an object."""
+    """The objects of one snapshot that the subject may read. `missed` are the keys asked for without an object.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    Whoever may not read an object cannot use it either, and is told that there is none.
+    """
+
+    def __init__(self, snapshot: Snapshot, subject: Subject = ANYONE) -> None:
         self._snapshot = snapshot
+        self._owners = visible_owners(subject)
         self.missed: list[tuple[str, str]] = []
 
     @property
@@ -45,7 +51,10 @@ class SnapshotCatalogue:
         if entry is None:
             self.missed.append((kind_of(kind).plural, name))
             return None
-        return object_of(entry)
+        item = object_of(entry)
+        # Targets are shared; secrets are used without being read.
+        hidden = self._owners is not None and item.owner not in self._owners and kind_of(kind).word in OWNED
+        return None if hidden else item
 
     def settings(self) -> Settings:
         return settings_of(self._snapshot)
@@ -56,19 +65,19 @@ def gives_time_limits(snapshot: Snapshot) -> bool:
     return any(target.default_time_limit is not None for target in snapshot.objects(keys.TARGETS))
 
 
-async def admit_caught_up(reads: Reads, admit: Callable[[SnapshotCatalogue], R]) -> R:
-    """The result of `admit` on a snapshot with every existing object that `admit` asks for.
+async def admit_caught_up(reads: Reads, subject: Subject, admit: Callable[[SnapshotCatalogue], R]) -> R:
+    """The result of `admit` on a snapshot with every object that `admit` asks for and the subject may read.
 
     For a large request `admit` is called in a thread.
     """
     for _ in range(_ROUNDS):
-        existing = SnapshotCatalogue(reads.cache.snapshot)
+        existing = SnapshotCatalogue(reads.cache.snapshot, subject)
         try:
             return await large_requests.run(partial(admit, existing))
         except NotFound:
             if not await _caught_up(reads.store, reads.cache, existing):
                 raise
-    return await large_requests.run(partial(admit, SnapshotCatalogue(reads.cache.snapshot)))
+    return await large_requests.run(partial(admit, SnapshotCatalogue(reads.cache.snapshot, subject)))
 
 
 async def _caught_up(store: Store, cache: Cache, existing: SnapshotCatalogue) -> bool:

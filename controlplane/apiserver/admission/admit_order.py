@@ -13,15 +13,17 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from controlplane.aio.lru import Lru
+from controlplane.apiserver import authorisation
 from controlplane.apiserver.admission import catalogue, field_warnings, order_admission
 from controlplane.apiserver.admission.admit_caught_up import gives_time_limits
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.field_warnings import FieldWarning
 from controlplane.apiserver.admission.resolve import Resolution, resolve
 from controlplane.apiserver.api_ports import Reads, Writes
-from controlplane.apiserver.call import Subject
+from controlplane.apiserver.authorisation import Verb
 from controlplane.cache.reflector import Delta
 from controlplane.model import schedule, times
+from controlplane.model.access import Subject
 from controlplane.model.order import Order, OrderRequest, content_digest
 from controlplane.model.packet import Packet
 from controlplane.store import codec, keys, transaction
@@ -84,7 +86,9 @@ class OrderAdmission:
         resolution = self._resolution(subject, request.packet, existing)
         limited = bool(resolution.gang_bytes) and gives_time_limits(self._reads.cache.snapshot)
         order_admission.agree(request, resolution, limited=limited)
-        order = order_admission.build(request, resolution, identity="", now=times.show(times.FIRST), content=digest)
+        now = times.show(times.FIRST)
+        order = order_admission.build(request, resolution, subject=subject, identity="", now=now, content=digest)
+        authorisation.check(subject, Verb.CREATE, "Order", order.owner, field="owner")
         codec.check(order)
         warnings = field_warnings.of(request) + order_admission.doubts(request, resolution, existing)
         admitted = AdmittedOrder(order, warnings)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from controlplane.apiserver import authorisation
 from controlplane.apiserver.admission import (
     fields,
     job_admission,
@@ -22,6 +23,7 @@ from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.fields import at
 from controlplane.apiserver.admission.order_admission import DEFAULT_OWNER
 from controlplane.model import identity
+from controlplane.model.access import ANYONE, Subject
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.job import Job
 from controlplane.model.object import Named
@@ -50,10 +52,11 @@ _RULES: Mapping[type[Named], Callable[[Any, Catalogue, str], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class CreationStamp:
-    """The identity and the time of a new object without an identity of its own."""
+    """The identity and the time of a new object without an identity of its own, and who writes the object."""
 
     identity: str
     now: str
+    subject: Subject = ANYONE
 
 
 def admit(item: N, existing: Catalogue, path: str = "") -> N:
@@ -73,14 +76,14 @@ def admit(item: N, existing: Catalogue, path: str = "") -> N:
 
 
 def create(item: N, stamp: CreationStamp) -> N:
-    owner = item.owner or DEFAULT_OWNER
-    return replace(item, id=item.id or stamp.identity, owner=owner, creator=item.creator or owner, created=stamp.now)
+    owner = authorisation.owner_for(stamp.subject, item.owner) or DEFAULT_OWNER
+    creator = authorisation.creator_for(stamp.subject, item.creator) or owner
+    return replace(item, id=item.id or stamp.identity, owner=owner, creator=creator, created=stamp.now)
 
 
-def update(item: N, stored: N, path: str = "") -> N:
+def update(item: N, stored: N, stamp: CreationStamp, path: str = "") -> N:
     """The object as the user sends it now, with the fields that stay for an object's whole life."""
     if item.id and stored.id and item.id != stored.id:
         raise Invalid(at(path, "id"), f"cannot be changed: it is {stored.id}")
-    return replace(
-        item, id=stored.id or item.id, owner=item.owner or stored.owner, creator=stored.creator, created=stored.created
-    )
+    owner = authorisation.owner_for(stamp.subject, item.owner, stored.owner)
+    return replace(item, id=stored.id or item.id, owner=owner, creator=stored.creator, created=stored.created)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from controlplane.apiserver import authorisation
 from controlplane.apiserver.admission import failure_policies, fields, gang
 from controlplane.apiserver.admission import job_admission as jobs
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.field_warnings import FieldWarning
 from controlplane.apiserver.admission.resolve import FIELD, Resolution
-from controlplane.apiserver.call import Subject
 from controlplane.model import schedule, times
+from controlplane.model.access import Subject
 from controlplane.model.errors import Invalid
 from controlplane.model.order import Order, OrderRequest, content_digest
 from controlplane.model.packet import Packet
@@ -85,15 +86,17 @@ def priority(value: int, field: str = "priority") -> None:
     fields.number(value, field, least=1, most=100)
 
 
-def build(request: OrderRequest, resolution: Resolution, *, identity: str, now: str, content: str) -> Order:
-    owner = request.owner or DEFAULT_OWNER
+def build(
+    request: OrderRequest, resolution: Resolution, *, subject: Subject, identity: str, now: str, content: str
+) -> Order:
+    owner = authorisation.owner_for(subject, request.owner) or DEFAULT_OWNER
     not_before = request.not_before
     return Order(
         id=identity,
         packet=request.packet.name if isinstance(request.packet, Packet) else request.packet,
         priority=DEFAULT_PRIORITY if request.priority is None else request.priority,
         owner=owner,
-        creator=request.creator or owner,
+        creator=authorisation.creator_for(subject, request.creator) or owner,
         created=now,
         labels=request.labels,
         target_policy=request.target_policy,

@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from controlplane.apiserver import authorisation
 from controlplane.apiserver.admission import field_warnings, named_admission, settings_admission
 from controlplane.apiserver.admission.admit_caught_up import admit_caught_up
 from controlplane.apiserver.admission.catalogue import Catalogue, Overlay
 from controlplane.apiserver.admission.field_warnings import FieldWarning
 from controlplane.apiserver.api_ports import Reads, Writes
+from controlplane.apiserver.authorisation import Verb
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.commands.guarded_writes import check_room, write_until_answered
-from controlplane.apiserver.commands.named_objects import created, key_of, merged, same_revision
+from controlplane.apiserver.commands.named_objects import authorise, created, key_of, merged, same_revision, seen
 from controlplane.apiserver.commands.secret_sealer import SecretSealer
 from controlplane.apiserver.commands.submit import Submissions
 from controlplane.model import identity, times
@@ -80,10 +82,10 @@ class Applier:
         if len(wishes) > MAX_OBJECTS:
             raise LimitExceeded(f"objects: must not be more than {MAX_OBJECTS}", field="objects")
         named = [(self._identified(wish), revision) for wish, revision in wishes]
-        admitted = await admit_caught_up(self._reads, lambda existing: self._admit(call, named, existing))
+        admitted = await admit_caught_up(self._reads, call.subject, lambda existing: self._admit(call, named, existing))
         warned = [warning for part in admitted for warning in part.warnings]
         for _ in range(_TRIES):
-            done, revision = await self._try(admitted)
+            done, revision = await self._try(call, admitted)
             if revision:
                 return AppliedFile(done, revision, warned)
         raise Conflict("the objects keep being changed by others; try again")
@@ -108,6 +110,7 @@ class Applier:
         self, call: Call, wish: Wish, existing: Catalogue, path: str
     ) -> tuple[Named | Order | Settings, str, list[FieldWarning]]:
         if isinstance(wish, Settings):
+            authorisation.check(call.subject, Verb.UPDATE, "Settings", field=path)
             return settings_admission.admit(wish, path), keys.SETTINGS, []
         if isinstance(wish, Named):
             item = named_admission.admit(wish, existing, path)
@@ -121,10 +124,10 @@ class Applier:
         warned = [FieldWarning(f"{path}.{warning.field}", warning.message) for warning in prepared.warnings]
         return prepared.order, keys.order(prepared.order.id), warned
 
-    async def _try(self, admitted: Sequence[AdmittedObject]) -> tuple[list[Applied], int]:
+    async def _try(self, call: Call, admitted: Sequence[AdmittedObject]) -> tuple[list[Applied], int]:
         """One read and one transaction; revision 0 when a value changed after the read."""
         there = await asyncio.gather(*(self._reads.store.get(part.key) for part in admitted))
-        decided = [self._decide(part, stored) for part, stored in zip(admitted, there, strict=True)]
+        decided = [self._decide(call, part, stored) for part, stored in zip(admitted, there, strict=True)]
         compares = tuple(
             transaction.mod_is(part.key, stored.mod_revision if stored else 0)
             for part, stored in zip(admitted, there, strict=True)
@@ -178,7 +181,7 @@ class Applier:
             return False
         return True
 
-    def _decide(self, part: AdmittedObject, there: Value | None) -> tuple[Applied, bytes]:
+    def _decide(self, call: Call, part: AdmittedObject, there: Value | None) -> tuple[Applied, bytes]:
         """The result for the object, and the value to write, empty for none."""
         item = part.item
         if isinstance(item, Order):
@@ -191,11 +194,16 @@ class Applier:
             return Applied(item, CREATED), codec.encode(item)
         if isinstance(item, Settings):
             return _decide_settings(item, there)
-        stamp = named_admission.CreationStamp(self._writes.mint.make(), times.show(self._writes.clock.wall()))
+        now, subject = times.show(self._writes.clock.wall()), call.subject
+        stamp = named_admission.CreationStamp(self._writes.mint.make(), now, subject)
+        if there is not None and not seen(subject, type(item), there):
+            raise AlreadyExists(f"{part.path}.name: {item.name!r} exists already", field=f"{part.path}.name")
         if there is None:
             new = created(item, stamp, self._sealer)
+            authorise(subject, Verb.CREATE, new, part.path)
             return Applied(new, CREATED), codec.encode(new)
         new, changes = merged(item, there, stamp, self._sealer, part.path)
+        authorise(subject, Verb.UPDATE, new, part.path)
         if not changes:
             return Applied(new, UNCHANGED), b""
         same_revision(there, part.revision, new)

@@ -9,17 +9,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from controlplane.apiserver import authorisation
 from controlplane.apiserver.admission import field_warnings, fields, named_admission
 from controlplane.apiserver.admission.admit_caught_up import admit_caught_up
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.field_warnings import FieldWarning
 from controlplane.apiserver.admission.named_admission import CreationStamp
 from controlplane.apiserver.api_ports import Reads, Writes
+from controlplane.apiserver.authorisation import Verb
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.commands.guarded_writes import check_room, write_until_answered
 from controlplane.apiserver.commands.secret_sealer import SecretSealer
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model import kinds, times
+from controlplane.model.access import ANYONE, Subject
 from controlplane.model.errors import AlreadyExists, Broken, Conflict, IllegalTransition, NotFound
 from controlplane.model.job import Job
 from controlplane.model.lifecycle import TargetPhase
@@ -50,14 +53,16 @@ class NamedObjects:
         self._writes = writes
         self._sealer = SecretSealer(keyring)
 
-    def stamp(self) -> CreationStamp:
-        return CreationStamp(self._writes.mint.make(), times.show(self._writes.clock.wall()))
+    def stamp(self, subject: Subject) -> CreationStamp:
+        return CreationStamp(self._writes.mint.make(), times.show(self._writes.clock.wall()), subject)
 
-    async def admit(self, item: N, check: Callable[[N, Catalogue], N]) -> N:
-        return await admit_caught_up(self._reads, lambda existing: check(item, existing))
+    async def admit(self, subject: Subject, item: N, check: Callable[[N, Catalogue], N]) -> N:
+        return await admit_caught_up(self._reads, subject, lambda existing: check(item, existing))
 
-    async def create(self, _call: Call, item: Named) -> Stored:
-        new = created(await self.admit(item, named_admission.admit), self.stamp(), self._sealer)
+    async def create(self, call: Call, item: Named) -> Stored:
+        admitted = await self.admit(call.subject, item, named_admission.admit)
+        new = created(admitted, self.stamp(call.subject), self._sealer)
+        authorise(call.subject, Verb.CREATE, new)
         check_room(self._writes)
         outcome, _ = await write_until_answered(self._writes, transaction.create_item(key_of(new), codec.encode(new)))
         if outcome.succeeded:
@@ -68,14 +73,15 @@ class NamedObjects:
             return Stored(new, there.mod_revision, field_warnings.of(new))
         raise AlreadyExists(f"name: {word_for(new)} {new.name!r} exists already", field="name")
 
-    async def update(self, _call: Call, item: Named, revision: int) -> Stored:
+    async def update(self, call: Call, item: Named, revision: int) -> Stored:
         """`revision`: the revision which the user read; 0 for any. The same content again is no write."""
-        checked = await self.admit(item, named_admission.admit)
+        checked = await self.admit(call.subject, item, named_admission.admit)
         for _ in range(_TRIES):
             there = await self._reads.store.get(key_of(checked))
-            if there is None:
+            if there is None or not seen(call.subject, type(checked), there):
                 raise NotFound(f"name: there is no {word_for(checked)} {checked.name!r}", field="name")
-            new, changes = merged(checked, there, self.stamp(), self._sealer)
+            new, changes = merged(checked, there, self.stamp(call.subject), self._sealer)
+            authorise(call.subject, Verb.UPDATE, new)
             if not changes:
                 return Stored(new, there.mod_revision, field_warnings.of(new))
             same_revision(there, revision, checked)
@@ -85,10 +91,12 @@ class NamedObjects:
                 return Stored(new, outcome.revision, field_warnings.of(new))
         raise Conflict(f"{word_for(checked)} {checked.name!r} keeps being changed by others; try again")
 
-    async def delete(self, _call: Call, kind: type[Named], name: str, revision: int) -> int:
+    async def delete(self, call: Call, kind: type[Named], name: str, revision: int) -> int:
         fields.name(name, "name")
-        not_needed(kind, name, self._reads.cache.snapshot)
         key = keys.config(kinds.kind_of(kind).plural, name)
+        if call.subject is not ANYONE:
+            await self._may_delete(call.subject, kind, key, name)
+        not_needed(kind, name, self._reads.cache.snapshot, call.subject)
         compare = transaction.mod_is(key, revision) if revision else transaction.present(key)
         write = Item((compare,), (transaction.delete(key),), (transaction.get(key),))
         outcome, again = await write_until_answered(self._writes, write)
@@ -97,6 +105,32 @@ class NamedObjects:
         if outcome.found[0] is None:
             raise NotFound(f"name: there is no {kind.__name__.lower()} {name!r}", field="name")
         raise Conflict(f"{kind.__name__.lower()} {name!r} was changed after revision {revision}; read it again")
+
+    async def _may_delete(self, subject: Subject, kind: type[Named], key: str, name: str) -> None:
+        """By the object in etcd: an object's owner does not change except by an administrator's word."""
+        there = await self._reads.store.get(key)
+        if there is None or not seen(subject, kind, there):
+            raise NotFound(f"name: there is no {kind.__name__.lower()} {name!r}", field="name")
+        authorisation.check(subject, Verb.DELETE, kinds.kind_of(kind).word, owner_of(kind, there))
+
+
+def owner_of(kind: type[Named], there: Value) -> str:
+    """The owner of a stored object, '' when the value cannot be read."""
+    try:
+        return codec.read(there, Secret if kind is SecretWish else kind).owner
+    except Broken:
+        return ""
+
+
+def seen(subject: Subject, kind: type[Named], there: Value) -> bool:
+    """Whether the stored object exists for the subject."""
+    return authorisation.sees(subject, kinds.kind_of(kind).word, owner_of(kind, there))
+
+
+def authorise(subject: Subject, verb: Verb, item: Named, path: str = "") -> None:
+    """Decides on the object as it would be stored."""
+    kind = kinds.kind_of(type(item)).word
+    authorisation.check(subject, verb, kind, item.owner, field=path, target=item.name if kind == "Target" else "")
 
 
 def word_for(item: Named) -> str:
@@ -116,12 +150,12 @@ def merged(item: Named, there: Value, stamp: CreationStamp, sealer: SecretSealer
     """The object as stored over the present value, and whether the value changes."""
     try:
         if isinstance(item, SecretWish):
-            return sealer.update(item, codec.read(there, Secret), path)
+            return sealer.update(item, codec.read(there, Secret), stamp, path)
         old = codec.read(there, type(item))
     except Broken:
         # An unreadable value can be replaced.
         return created(item, stamp, sealer), True
-    new = named_admission.update(item, old, path)
+    new = named_admission.update(item, old, stamp, path)
     return new, new != old
 
 
@@ -136,22 +170,32 @@ def same_revision(there: Value, revision: int, item: Named) -> None:
         raise Conflict(f"{which} was changed at revision {there.mod_revision}, after {revision}; read it again")
 
 
-def not_needed(kind: type[Named], name: str, snapshot: Snapshot) -> None:
-    """IllegalTransition while another object needs the object. Orders carry copies and need no object."""
+def not_needed(kind: type[Named], name: str, snapshot: Snapshot, subject: Subject = ANYONE) -> None:
+    """IllegalTransition while another object needs the object. Orders carry copies and need no object.
+
+    An object that the subject may not see is not named.
+    """
+
+    def needed_by(other: Named) -> IllegalTransition:
+        word = word_for(other)
+        visible = authorisation.sees(subject, kinds.kind_of(type(other)).word, other.owner)
+        needing = f"{word} {other.name!r}" if visible else f"a {word} of another owner"
+        return IllegalTransition(f"name: {needing} needs {name!r}", field="name")
+
     if kind is Target:
         _not_working(name, snapshot)
     if kind is Secret:
         for target in snapshot.objects(keys.TARGETS):
             if target.kubeconfig_secret == name:
-                raise IllegalTransition(f"name: target {target.name!r} needs {name!r}", field="name")
+                raise needed_by(target)
     if kind in (Job, Resource):
         for packet in snapshot.objects(keys.PACKETS):
             if _packet_needs(packet, kind, name):
-                raise IllegalTransition(f"name: packet {packet.name!r} needs {name!r}", field="name")
+                raise needed_by(packet)
     if kind is Resource:
         for job in snapshot.objects(keys.JOBS):
             if name in job.resources:
-                raise IllegalTransition(f"name: job {job.name!r} needs {name!r}", field="name")
+                raise needed_by(job)
 
 
 def _not_working(name: str, snapshot: Snapshot) -> None:

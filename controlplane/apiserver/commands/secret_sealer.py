@@ -23,10 +23,10 @@ class SecretSealer:
         content = Content(data=wish.data, seed=self._keyring.make_seed())
         return self._keyring.seal(named_admission.create(_without_data(wish), stamp), content)
 
-    def update(self, wish: SecretWish, old: Secret, path: str = "") -> tuple[Secret, bool]:
+    def update(self, wish: SecretWish, old: Secret, stamp: CreationStamp, path: str = "") -> tuple[Secret, bool]:
         """The secret as stored over the old secret, and whether the value changes."""
         self._keyring.check()
-        new = named_admission.update(_without_data(wish), old, path)
+        new = named_admission.update(_without_data(wish), old, stamp, path)
         try:
             content = self._keyring.open(old)
         except Refused:

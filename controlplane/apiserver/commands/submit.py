@@ -104,11 +104,11 @@ class Submissions:
         except LimitExceeded:
             return plain
         now = times.show(self._writes.clock.wall())
-        existing = SnapshotCatalogue(self._reads.cache.snapshot)
+        existing = SnapshotCatalogue(self._reads.cache.snapshot, call.subject)
         for position, request in enumerate(requests):
             if position % _TURN == _TURN - 1:
                 await asyncio.sleep(0)
-                existing = SnapshotCatalogue(self._reads.cache.snapshot)
+                existing = SnapshotCatalogue(self._reads.cache.snapshot, call.subject)
             try:
                 if request.id:
                     self.identities.check(request.id)
@@ -133,7 +133,9 @@ class Submissions:
             identity.check(request.id)
         named = self.admission.identified(request)
         return await admit_caught_up(
-            self._reads, lambda existing: self.admission.prepare(call.subject, named, existing, digest=digest)
+            self._reads,
+            call.subject,
+            lambda existing: self.admission.prepare(call.subject, named, existing, digest=digest),
         )
 
     def _guarded(self, request: OrderRequest, prepared: PreparedOrder) -> PreparedOrder:

@@ -21,6 +21,7 @@ from controlplane.apiserver.api_ports import Reads
 from controlplane.apiserver.commands.order_wishes import OrderChange, not_final
 from controlplane.cache.ledgers import Ledgers
 from controlplane.model import times
+from controlplane.model.access import Subject
 from controlplane.model.errors import IllegalTransition, Invalid
 from controlplane.model.order import Order
 from controlplane.model.quantity import whole
@@ -37,9 +38,9 @@ class OrderUpdate(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[str, ...] | UnsetType = UNSET
 
 
-async def change_of(reads: Reads, update: OrderUpdate) -> OrderChange:
+async def change_of(reads: Reads, subject: Subject, update: OrderUpdate) -> OrderChange:
     """One change for all fields of the update; Refused, with the field, before anything is written."""
-    fields_set = await admit_caught_up(reads, lambda existing: _admitted(update, existing))
+    fields_set = await admit_caught_up(reads, subject, lambda existing: _admitted(update, existing))
 
     def change(order: Order, phase: str) -> Order:
         changed = replace(order, **fields_set)

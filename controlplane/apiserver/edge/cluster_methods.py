@@ -74,8 +74,19 @@ class ClusterMethods:
                 yield _leader(term)
 
     async def step_down(self, call: Call, _request: cluster_pb2.StepDownRequest) -> cluster_pb2.StepDownResponse:
-        epoch = await step_down(call, self._ports.replica, self._ports.election, _forward)
+        epoch = await step_down(call, self._ports.replica, self._ports.election, self._forward)
         return cluster_pb2.StepDownResponse(epoch=epoch)
+
+    async def _forward(self, term: Term) -> int:
+        """Asks the leader with this replica's own credential: the caller's token never goes to an address of etcd."""
+        metadata = ((FORWARDED, "1"), *transport.credentials(self._ports.peer_credential(term.grpc)))
+        async with transport.open_channel(term.grpc) as channel:
+            stub = cluster_pb2_grpc.ClusterStub(channel)
+            try:
+                answer = await stub.StepDown(cluster_pb2.StepDownRequest(), timeout=FORWARD_SECONDS, metadata=metadata)
+            except grpc.aio.AioRpcError as error:
+                raise status_codes.from_rpc(error) from None
+        return answer.epoch
 
     async def end_restore(self, call: Call, _request: cluster_pb2.EndRestoreRequest) -> cluster_pb2.EndRestoreResponse:
         ended = await end_restore(call, self._ports.reads, self._ports.writes)
@@ -123,18 +134,6 @@ class ClusterMethods:
         settings = await large_requests.run(lambda: convert.to_model(request, Settings))
         stored, revision = await self._settings.update(call, settings, request.revision)
         return cluster_pb2.SettingsResponse(revision=revision, item=_settings(stored, revision))
-
-
-async def _forward(term: Term) -> int:
-    async with transport.open_channel(term.grpc) as channel:
-        stub = cluster_pb2_grpc.ClusterStub(channel)
-        try:
-            answer = await stub.StepDown(
-                cluster_pb2.StepDownRequest(), timeout=FORWARD_SECONDS, metadata=((FORWARDED, "1"),)
-            )
-        except grpc.aio.AioRpcError as error:
-            raise status_codes.from_rpc(error) from None
-    return answer.epoch
 
 
 def _settings(settings: Settings, revision: int) -> cluster_pb2.Settings:

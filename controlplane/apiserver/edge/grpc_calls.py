@@ -16,7 +16,8 @@ import structlog
 from google.protobuf import descriptor_pool
 from google.protobuf.message import Message
 
-from controlplane.apiserver.call import ANYONE, Call
+from controlplane.apiserver.call import Call
+from controlplane.apiserver.edge.access_gate import CALLER
 from controlplane.apiserver.edge.methods import ApiMethod, Methods
 from controlplane.model.errors import Broken, ControlPlaneError, LimitExceeded
 from controlplane.wire import status_codes
@@ -114,7 +115,7 @@ def _min_revision_of(request: type[Message]) -> Callable[[Any], int]:
 def _call(context: Context, min_revision: int) -> Call:
     seconds = context.time_remaining()
     deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
-    return Call(ANYONE, min_revision, deadline, context.peer(), context.invocation_metadata)
+    return Call(CALLER.get(), min_revision, deadline, context.peer(), context.invocation_metadata)
 
 
 async def refuse(context: Context, error: ControlPlaneError) -> NoReturn:

@@ -17,9 +17,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from controlplane.aio import descriptors
+from controlplane.apiserver.access_book import AccessBook
 from controlplane.apiserver.api_ports import ApiPorts
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.edge import grpc_calls, grpc_services
+from controlplane.apiserver.edge.access_gate import AccessGate
 from controlplane.apiserver.edge.http.bounded_site import BoundedSite
 from controlplane.apiserver.edge.http.probes import application
 from controlplane.apiserver.edge.limited_server import LimitedServer
@@ -68,7 +70,7 @@ class ApiServer:
         connections = ("grpc.max_allowed_incoming_connections", descriptors.most_connections())
         self._server = grpc.aio.server(options=[*OPTIONS, connections])
         self._health = health.aio.HealthServicer()
-        self.logs = LogBroker()
+        self.logs = LogBroker(ports.peer_credential)
         self._joblets = JobletStreams(ports, self.logs)
         self._http: web.AppRunner | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -77,7 +79,11 @@ class ApiServer:
 
     async def start(self) -> None:
         """Binds both ports, then serves. `grpc_address` and `http_address` are the bound addresses."""
-        limited = LimitedServer(self._server)
+        ports = self._ports
+        book = None
+        if ports.closed:
+            book = AccessBook(ports.reads, ports.writes.clock, ports.cluster_key, lambda: self.grpc_address)
+        limited = LimitedServer(self._server, AccessGate(ports.reads.cache, book, grpc_calls.refuse))
         grpc_services.register(limited, grpc_services.services(self._ports, self.logs, self._joblets))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, limited)
         reflected = {"ServerReflectionInfo": _reflection()}

@@ -6,10 +6,12 @@ A service of proto/ without a row, or a row without a service, is an error at th
 from __future__ import annotations
 
 from controlplane.apiserver.api_ports import ApiPorts
+from controlplane.apiserver.commands.access_commands import AccessCommands
 from controlplane.apiserver.commands.apply import Applier
 from controlplane.apiserver.commands.named_objects import NamedObjects
 from controlplane.apiserver.commands.submit import Submissions
 from controlplane.apiserver.edge import grpc_calls
+from controlplane.apiserver.edge.access_methods import AccessMethods
 from controlplane.apiserver.edge.cluster_methods import ClusterMethods
 from controlplane.apiserver.edge.limited_server import LimitedServer
 from controlplane.apiserver.edge.methods import Methods, duplex, streaming
@@ -23,6 +25,7 @@ from controlplane.apiserver.queries.views.order_view import OrderView
 from controlplane.apiserver.queries.views.waiting_reasons import Reasons
 from controlplane.model.errors import Broken
 from controlplane.wire.v1 import (
+    access_pb2,
     cluster_pb2,
     cycles_pb2,
     events_pb2,
@@ -41,8 +44,8 @@ from controlplane.wire.v1 import (
 
 _PACKAGE = "controlplane.v1"
 _FILES = (
-    cluster_pb2, cycles_pb2, events_pb2, fulfilments_pb2, joblets_pb2, jobs_pb2, logs_pb2, orders_pb2, packets_pb2,
-    resources_pb2, rules_pb2, scalepolicies_pb2, secrets_pb2, targets_pb2,
+    access_pb2, cluster_pb2, cycles_pb2, events_pb2, fulfilments_pb2, joblets_pb2, jobs_pb2, logs_pb2, orders_pb2,
+    packets_pb2, resources_pb2, rules_pb2, scalepolicies_pb2, secrets_pb2, targets_pb2,
 )  # fmt: skip
 # Every service of the API by its full name.
 SERVICES = tuple(service.full_name for file in _FILES for service in file.DESCRIPTOR.services_by_name.values())
@@ -59,6 +62,7 @@ def services(ports: ApiPorts, broker: LogBroker, joblets: JobletStreams) -> dict
         **object_services(reads, NamedObjects(reads, writes, ports.keyring)),
         "Orders": OrderMethods(ports, submissions, view, readers).rows(),
         "Cluster": ClusterMethods(ports, applier).rows(),
+        "Access": AccessMethods(AccessCommands(reads, writes, ports.chance)).rows(),
         "Logs": {"Read": streaming(logs_pb2.ReadLogRequest, logs_pb2.LogPiece, readers.read_here)},
         "Joblets": {"Connect": duplex(joblets_pb2.JobletBatch, joblets_pb2.ReplicaBatch, joblets.connect)},
     }

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from controlplane.apiserver import large_requests
 from controlplane.apiserver.edge import grpc_calls, request_limits
+from controlplane.apiserver.edge.access_gate import AccessGate
 from controlplane.apiserver.edge.grpc_calls import Context
 from controlplane.apiserver.edge.receive_slots import ReceiveSlots
 from controlplane.apiserver.large_requests import LARGE_BYTES, LARGE_FIELDS
@@ -42,8 +43,9 @@ _counter = counting.ElementCounter(request_limits.MAX_ELEMENTS)
 class LimitedServer:
     """Has the two methods of a server through which generated code registers a service."""
 
-    def __init__(self, server: grpc.aio.Server) -> None:
+    def __init__(self, server: grpc.aio.Server, gate: AccessGate) -> None:
         self._server = server
+        self._gate = gate
         self._receiving = ReceiveSlots()
         self._streams = _Streams(MOST_STREAMS)
         # As many joblets as there are targets: a session for one target too many is refused at its hello.
@@ -66,13 +68,15 @@ class LimitedServer:
                 bounded = self._joblets.bounded(stream, most=MOST_JOBLETS_A_CONNECTION)
             else:
                 bounded = self._streams.bounded(stream, most=MOST_STREAMS_A_CONNECTION)
-            return grpc.stream_stream_rpc_method_handler(bounded, None, handler.response_serializer)
+            guarded = self._gate.guarded(method.full_name, bounded, stream=True)
+            return grpc.stream_stream_rpc_method_handler(guarded, None, handler.response_serializer)
         if handler.unary_stream is not None:
             # Another replica asks for the logs of all its clients on one connection.
             most = MOST_STREAMS if method.full_name == _BETWEEN_REPLICAS else MOST_STREAMS_A_CONNECTION
             serve = request.first_before(self._streams.bounded(handler.unary_stream, most=most))
+            serve = self._gate.guarded(method.full_name, serve, stream=True)
             return grpc.stream_stream_rpc_method_handler(serve, None, handler.response_serializer)
-        serve = request.first_before(handler.unary_unary)
+        serve = self._gate.guarded(method.full_name, request.first_before(handler.unary_unary), stream=False)
         return grpc.stream_unary_rpc_method_handler(serve, None, handler.response_serializer)
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from controlplane.apiserver import large_requests
 from controlplane.apiserver.api_ports import ApiPorts
-from controlplane.apiserver.call import Call, Subject
+from controlplane.apiserver.call import Call
 from controlplane.apiserver.commands.change_order import OrderCommands
 from controlplane.apiserver.commands.submit import Submissions
 from controlplane.apiserver.commands.update_order import OrderUpdate
@@ -24,6 +24,7 @@ from controlplane.apiserver.queries.objects import PageRequest
 from controlplane.apiserver.queries.order_explanations import OrderExplanations, PlanQuestion
 from controlplane.apiserver.queries.order_queries import OrderQueries
 from controlplane.apiserver.queries.views.order_view import OrderView
+from controlplane.model.access import Subject
 from controlplane.model.errors import ControlPlaneError
 from controlplane.model.explanation import Explanation, Plan
 from controlplane.model.order import OrderRequest
@@ -72,7 +73,7 @@ class OrderMethods:
     async def submit(self, call: Call, message: orders_pb2.Order) -> orders_pb2.OrderResponse:
         cache = self._reads.cache
         await fresh(cache, call)
-        await self._submissions.turnstile.enter(message.owner, 1)
+        await self._submissions.turnstile.enter(call.subject.name or message.owner, 1)
         request = await large_requests.run(lambda: order_request(call.subject, message))
         done = await self._submissions.submit(call, request)
         status = order_status(cache.snapshot, done.order.id) if done.repeated else None
@@ -83,7 +84,7 @@ class OrderMethods:
     async def submit_batch(self, call: Call, batch: orders_pb2.SubmitBatchRequest) -> orders_pb2.SubmitBatchResponse:
         await fresh(self._reads.cache, call)
         if batch.orders:
-            await self._submissions.turnstile.enter(batch.orders[0].owner, len(batch.orders))
+            await self._submissions.turnstile.enter(call.subject.name or batch.orders[0].owner, len(batch.orders))
         read, refused = await large_requests.run(lambda: _read_all(call.subject, batch.orders))
         results = dict(zip(read, await self._submissions.submit_all(call, list(read.values())), strict=True))
         answer = orders_pb2.SubmitBatchResponse()

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from controlplane.aio.lru import Lru
-from controlplane.apiserver.call import Subject
 from controlplane.apiserver.commands.apply import Wish
+from controlplane.model.access import Subject
 from controlplane.model.errors import Invalid
 from controlplane.model.kinds import WRITTEN
 from controlplane.model.order import OrderRequest

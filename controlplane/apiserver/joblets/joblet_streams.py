@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator
 
 import structlog
 
+from controlplane.apiserver import authorisation
 from controlplane.apiserver.api_ports import ApiPorts
+from controlplane.apiserver.authorisation import Verb
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.joblets.router import Router
 from controlplane.apiserver.joblets.session import Sessions, check, has_to_start_over, reach
 from controlplane.apiserver.joblets.session_pace import LeaseMoves
 from controlplane.apiserver.joblets.session_stream import Send, SessionStream
 from controlplane.apiserver.logs.log_broker import LogBroker
-from controlplane.model.errors import ControlPlaneError, Invalid, NotFound
+from controlplane.model.access import Subject
+from controlplane.model.errors import ControlPlaneError, Forbidden, Invalid, NotFound
 from controlplane.wire.v1 import joblets_pb2
 
 log = structlog.get_logger(__name__)
@@ -38,9 +41,10 @@ class JobletStreams:
         """Sends every joblet to another replica, and takes joblets back as soon as this replica can."""
         self._router.send_away(why)
 
-    async def connect(self, _call: Call, batches: AsyncIterator[joblets_pb2.JobletBatch], send: Send) -> None:
+    async def connect(self, call: Call, batches: AsyncIterator[joblets_pb2.JobletBatch], send: Send) -> None:
         first = await _first(batches)
         if first is not None:
+            may_speak_for(call.subject, first.messages[0].hello)
             await self._serve(first, batches, send)
 
     async def _serve(
@@ -77,6 +81,13 @@ class JobletStreams:
             raise
         finally:
             self._router.leave(stream)
+
+
+def may_speak_for(subject: Subject, hello: joblets_pb2.Hello) -> None:
+    """Forbidden, before anything is told of the target, when the credential is for another target or driver."""
+    authorisation.check(subject, Verb.CONNECT, "Target", field="target", target=hello.target)
+    if subject.driver and subject.driver != hello.driver:
+        raise Forbidden(f"driver: the credential is for a joblet of driver {subject.driver}", field="driver")
 
 
 async def _first(batches: AsyncIterator[joblets_pb2.JobletBatch]) -> joblets_pb2.JobletBatch | None:

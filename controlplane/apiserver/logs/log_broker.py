@@ -156,8 +156,9 @@ class StreamLogs:
 class LogBroker:
     """Opens logs: at the streams here, or at other replicas."""
 
-    def __init__(self) -> None:
-        self.peers = Peers()
+    def __init__(self, credential: Callable[[str], str] = lambda address: "") -> None:
+        """`credential` gives this replica's credential for the replica at an address."""
+        self.peers = Peers(credential)
         self._find: Callable[[str], StreamLogs | None] = lambda target: None
 
     def attach(self, find: Callable[[str], StreamLogs | None]) -> None:

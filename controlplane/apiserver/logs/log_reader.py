@@ -12,6 +12,7 @@ from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
 from controlplane.aio.clock import Clock
+from controlplane.apiserver import authorisation
 from controlplane.apiserver.api_ports import Reads
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.fresh_reads import PATIENCE_SECONDS, fresh
@@ -101,6 +102,8 @@ class LogReader:
         if entry is None:
             raise NotFound(f"id: there is no order {request.id}", field="id")
         order = self._view.order(entry)
+        if not authorisation.sees(call.subject, "Order", order.owner):
+            raise NotFound(f"id: there is no order {request.id}", field="id")
         self._place = task_attempts.place_of(request, order, self._reads.ledgers.resolved(order))
         with self._shared.notifier.listening(request.id, self._place.task) as self._heard:
             async with aclosing(self._all()) as chunks:

@@ -7,7 +7,7 @@ gRPC slows the peer down for a slow reader. A stopped peer is noticed by its sil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -49,7 +49,10 @@ class PeerLog:
 
 
 class Peers:
-    def __init__(self) -> None:
+    """`credential` gives this replica's credential for the replica at an address."""
+
+    def __init__(self, credential: Callable[[str], str]) -> None:
+        self._credential = credential
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def open(self, addresses: Sequence[str], request: logs_pb2.ReadLogRequest) -> PeerLog:
@@ -80,7 +83,8 @@ class Peers:
             await channel.close()
 
     async def _ask(self, address: str, request: logs_pb2.ReadLogRequest) -> PeerLog:
-        log = PeerLog(logs_pb2_grpc.LogsStub(self._channel(address)).Read(request))
+        metadata = transport.credentials(self._credential(address))
+        log = PeerLog(logs_pb2_grpc.LogsStub(self._channel(address)).Read(request, metadata=metadata))
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await log.read()

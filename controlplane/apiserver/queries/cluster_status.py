@@ -7,8 +7,10 @@ from contextlib import aclosing
 from itertools import islice
 
 import msgspec
+from msgspec.structs import replace
 
 from controlplane.apiserver.api_ports import ElectionPort, Reads, ReplicaIdentity
+from controlplane.apiserver.authorisation import visible_owners
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.fresh_reads import fresh
 from controlplane.apiserver.queries.watching import following
@@ -97,8 +99,18 @@ class ClusterQueries:
         self._quarantine = quarantine
         self._count = KeyCount(reads.cache)
 
-    async def status(self, _call: Call) -> ClusterReport:
-        """The state at this moment, however old the cache is."""
+    async def status(self, call: Call) -> ClusterReport:
+        """The state at this moment, however old the cache is. A caller who sees the work of some owners only is told
+        nothing that counts or names the work of others.
+        """
+        report = self._whole_status()
+        if visible_owners(call.subject) is None:
+            return report
+        return replace(
+            report, orders=0, keys=0, poisoned=0, poisoned_keys=[], totals=Totals(epoch=0), isolated=0, isolated_keys=[]
+        )
+
+    def _whole_status(self) -> ClusterReport:
         cache, poison = self._reads.cache, self._reads.ledgers.poison
         snapshot = cache.snapshot
         archive = snapshot.archive_status()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from controlplane.apiserver.authorisation import visible_owners
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.fresh_reads import fresh
 from controlplane.apiserver.queries import paging
-from controlplane.apiserver.queries.views.object_view import Filter, ObjectView, sound
+from controlplane.apiserver.queries.views.object_view import Filter, ObjectView, shown, sound
 from controlplane.cache.reflector import Cache
 from controlplane.cache.snapshot import Snapshot
 
@@ -46,7 +47,7 @@ async def get(cache: Cache, call: Call, view: ObjectView[T], name: str) -> T:
     snapshot = await fresh(cache, call)
     key = view.find(snapshot, name)
     seen = view.read(snapshot, key) if key is not None else None
-    if seen is None:
+    if seen is None or not shown(view, snapshot, seen.item, visible_owners(call.subject)):
         raise view.missing(name)
     return seen.item
 
@@ -64,6 +65,8 @@ async def listed(
     """One page of a view. `show` may leave out objects, or add to the view's own reading."""
     limit, after = paging.limit_of(page.limit), paging.key_in(page.token)
     snapshot = await fresh(cache, call)
+    owners = visible_owners(call.subject)
+    wanted = replace(wanted, owners=owners)
 
     def encoded(key: str) -> E | None:
         if show is not None:
@@ -71,7 +74,9 @@ async def listed(
         else:
             seen = sound(view, snapshot, key)
             item = seen.item if seen is not None else None
-        return encoder.encoded(key, item) if item is not None else None
+        if item is None or not shown(view, snapshot, item, owners):
+            return None
+        return encoder.encoded(key, item)
 
     items, token = paging.page(view.keys(snapshot, wanted, after), encoded, encoder.size, limit)
     return ObjectPage(snapshot.revision, items, token)

@@ -9,17 +9,20 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from controlplane.aio.clock import Clock
+from controlplane.apiserver import authorisation
 from controlplane.apiserver.admission import catalogue, named_admission
 from controlplane.apiserver.admission.admit_caught_up import admit_caught_up
 from controlplane.apiserver.admission.admit_order import OrderAdmission
 from controlplane.apiserver.admission.catalogue import Catalogue, Overlay
 from controlplane.apiserver.admission.order_quotas import Quotas
 from controlplane.apiserver.api_ports import Reads
-from controlplane.apiserver.call import Call, Subject
+from controlplane.apiserver.call import Call
 from controlplane.apiserver.fresh_reads import fresh, order_status
 from controlplane.apiserver.queries.frozen_worlds import FrozenWorlds, cycle_of
+from controlplane.apiserver.queries.masking import mask_explanation, mask_plan, sees_order
 from controlplane.cache.ledgers import Ledgers
 from controlplane.model import schedule, times
+from controlplane.model.access import Subject
 from controlplane.model.errors import Invalid, LimitExceeded, NotFound
 from controlplane.model.explanation import Explanation, Plan
 from controlplane.model.isolation import Casualties
@@ -58,12 +61,15 @@ class OrderExplanations:
         if cycle < 0:
             raise Invalid("cycle", f"must be the number of a cycle, or 0 for now, not {cycle}")
         snapshot = await fresh(self._reads.cache, call)
+        owners = authorisation.visible_owners(call.subject)
         if cycle:
             record = cycle_of(snapshot, cycle)
             then = times.parse(record.now, "now")
-            return await self._worlds.ask_of(record, lambda world: encode(_explain(world, order, then, record.n)))
+            return await self._worlds.ask_of(
+                record, lambda world: encode(_explain(world, owners, order, then, record.n))
+            )
         now = self._clock.wall()
-        return await self._worlds.ask(lambda world: encode(_explain(world, order, now)))
+        return await self._worlds.ask(lambda world: encode(_explain(world, owners, order, now)))
 
     async def plan(self, call: Call, question: PlanQuestion, encode: Callable[[Plan], E]) -> E:
         if len(question.added) + len(question.removed) > MAX_CHANGES:
@@ -72,13 +78,19 @@ class OrderExplanations:
         # The planned order gets an identity of its own, and so is the youngest order.
         wish = self._admission.identified(replace(question.order, id=""))
         asked = question._replace(order=wish)
-        order, added = await admit_caught_up(self._reads, lambda existing: self._admit(call.subject, asked, existing))
+        order, added = await admit_caught_up(
+            self._reads, call.subject, lambda existing: self._admit(call.subject, asked, existing)
+        )
         with self._quotas.entrance() as entrance:
             entrance.enter(order)
         now = self._clock.wall()
-        return await self._worlds.ask(
-            lambda world: encode(plan(world, order, now, added=added, removed=question.removed))
-        )
+        owners = authorisation.visible_owners(call.subject)
+
+        def answer(world: Ledgers) -> E:
+            planned = plan(world, order, now, added=added, removed=question.removed)
+            return encode(planned if owners is None else mask_plan(planned, sees_order(world, owners)))
+
+        return await self._worlds.ask(answer)
 
     def _admit(self, subject: Subject, question: PlanQuestion, existing: Catalogue) -> tuple[Order, list[Target]]:
         """The order as a submit would store it, in the changed world."""
@@ -100,14 +112,23 @@ def _first_run(order: Order, now: datetime) -> Order:
     return order if following is None else replace(order, schedule=None, not_before=times.show(following))
 
 
-def _explain(ledgers: Ledgers, identity: str, now: datetime, cycle: int | None = None) -> Explanation:
-    """An order which is over has no ledger and no waiting tasks."""
-    snapshot = ledgers.cache.snapshot
-    if not snapshot.has(keys.ORDERS, identity):
+def _explain(
+    ledgers: Ledgers, owners: frozenset[str] | None, identity: str, now: datetime, cycle: int | None = None
+) -> Explanation:
+    """For a caller who may see the orders of these owners (None: of all)."""
+    sees = sees_order(ledgers, owners)
+    if not ledgers.cache.snapshot.has(keys.ORDERS, identity) or not sees(identity):
         when = "" if cycle is None else f" when cycle {cycle} was decided"
         raise NotFound(f"id: there {'is' if cycle is None else 'was'} no order {identity}{when}", field="id")
+    explanation = _explained(ledgers, identity, now, cycle)
+    return explanation if owners is None else mask_explanation(explanation, sees)
+
+
+def _explained(ledgers: Ledgers, identity: str, now: datetime, cycle: int | None) -> Explanation:
+    """An order which is over has no ledger and no waiting tasks."""
     if identity in ledgers.orders:
         return explain(ledgers, identity, now, cycle)
+    snapshot = ledgers.cache.snapshot
     status = order_status(snapshot, identity)
     template = ledgers.templates.get(identity)
     if template is not None and (status is None or status.phase not in FINAL_ORDER):

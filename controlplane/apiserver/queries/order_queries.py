@@ -7,6 +7,7 @@ from typing import TypeVar
 import structlog
 from msgspec.structs import replace
 
+from controlplane.apiserver import authorisation
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.api_ports import Reads
 from controlplane.apiserver.call import Call
@@ -41,7 +42,7 @@ class OrderQueries:
         snapshot = await fresh(self._reads.cache, call)
         seen = self._view.read(snapshot, order)
         entry = snapshot.get(keys.ORDERS, order)
-        if seen is None or entry is None:
+        if seen is None or entry is None or not authorisation.sees(call.subject, "Order", seen.item.order.owner):
             raise self._view.missing(order)
         shown = self._view.explained(seen.item, call.min_revision)
         page = await self._tasks(call, snapshot, entry, 0, paging.MAX_ITEMS)
@@ -51,7 +52,7 @@ class OrderQueries:
     async def list_tasks(self, call: Call, order: str, page: PageRequest) -> ObjectPage[ShownTask]:
         snapshot = await fresh(self._reads.cache, call)
         entry = snapshot.get(keys.ORDERS, order)
-        if entry is None:
+        if entry is None or not authorisation.sees(call.subject, "Order", self._view.order(entry).owner):
             raise self._view.missing(order)
         position = paging.key_in(page.token) or "0"
         if not (position.isascii() and position.isdigit()):

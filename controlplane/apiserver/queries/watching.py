@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
+from controlplane.apiserver.authorisation import visible_owners
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.fresh_reads import fresh
-from controlplane.apiserver.queries.views.object_view import Filter, ObjectView, sound
+from controlplane.apiserver.queries.views.object_view import Filter, ObjectView, shown, sound
 from controlplane.cache.reflector import Cache, Delta
 
 T = TypeVar("T")
@@ -55,22 +57,35 @@ class ChangeMarks:
 
 
 async def watch(cache: Cache, call: Call, view: ObjectView[T], wanted: Filter) -> AsyncGenerator[ObjectChange[T], None]:
+    """An object that the caller may not see is not there: it is `delete`d when it ceases to be visible."""
     snapshot = await fresh(cache, call)
+    owners = visible_owners(call.subject)
+    wanted = replace(wanted, owners=owners)
+    # The keys that a caller who sees some objects only was shown.
+    told: set[str] | None = None if owners is None else set()
     feed = ChangeMarks(view, wanted)
     stop = cache.subscribe(feed.hear, view.trees)
     try:
         for key in view.keys(snapshot, wanted, ""):
             seen = sound(view, snapshot, key)
-            if seen is not None:
+            if seen is not None and shown(view, snapshot, seen.item, owners):
+                if told is not None:
+                    told.add(key)
                 yield ObjectChange(PUT, seen.revision, key, seen.item)
         yield ObjectChange(SYNC, snapshot.revision, "", None)
         del snapshot
         while True:
             for key, (revision, removed) in (await feed.take()).items():
                 seen = sound(view, cache.snapshot, key)
-                if seen is not None:
+                if seen is not None and shown(view, cache.snapshot, seen.item, owners):
+                    if told is not None:
+                        told.add(key)
                     yield ObjectChange(PUT, max(revision, seen.revision), key, seen.item)
-                elif removed:
+                elif told is None:
+                    if removed:
+                        yield ObjectChange(DELETE, revision, key, None)
+                elif key in told and (removed or seen is not None):
+                    told.discard(key)
                     yield ObjectChange(DELETE, revision, key, None)
     finally:
         stop()

@@ -45,7 +45,7 @@ class Drill:
         self._bar = bar
         self._store = Store(EtcdOptions(etcd), clock)
         self._commits = CommitWatch(self._store, clock)
-        self._offer = Offer(where.current, rate, record, clock)
+        self._offer = Offer(where, rate, record, clock)
         self._faults = Faults(where, self._commits, clock, stop_seconds=stop_seconds)
 
     async def run(self, kills: int, number: signal.Signals) -> dict[str, Any]:

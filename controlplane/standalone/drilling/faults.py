@@ -89,7 +89,7 @@ class Faults:
 
     async def _serves(self, name: str) -> bool:
         endpoint = next(replica["grpc"] for replica in self._where.up()["replicas"] if replica["id"] == name)
-        async with Client([endpoint], timeouts=_PROBE) as client:
+        async with Client([endpoint], token=self._where.token, timeouts=_PROBE) as client:
             try:
                 return bool((await client.cluster.status()).id == name)
             except ControlPlaneError:

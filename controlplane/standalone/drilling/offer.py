@@ -20,6 +20,7 @@ from controlplane.model.errors import OutcomeUnknown, Unavailable
 from controlplane.model.job import Job
 from controlplane.model.order import OrderRequest
 from controlplane.model.packet import Packet, PacketJob
+from controlplane.standalone.endpoints import EndpointSource
 from controlplane.wire import convert
 from controlplane.wire.v1 import orders_pb2
 
@@ -33,13 +34,16 @@ ENOUGH = 0.9
 
 
 class Offer:
-    """`source` lists the replicas' addresses now; there is a client per replica, each starting at another replica."""
+    """There is a client per replica, each starting at another replica."""
 
-    def __init__(self, source: Callable[[], Sequence[str]], rate: float, record: Path, clock: Clock) -> None:
+    def __init__(self, where: EndpointSource, rate: float, record: Path, clock: Clock) -> None:
+        source = where.current
         self.rate = rate
         self._record = record
         self._clock = clock
-        self._clients = [Client(_rotated(source, by), timeouts=_TIMEOUTS) for by in range(max(1, len(source())))]
+        self._clients = [
+            Client(_rotated(source, by), token=where.token, timeouts=_TIMEOUTS) for by in range(max(1, len(source())))
+        ]
         self._lately: deque[float] = deque()
         self._began = 0.0
         self._stopped: tuple[float, int] | None = None

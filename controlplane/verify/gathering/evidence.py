@@ -62,10 +62,12 @@ def identities(path: Path) -> list[str]:
         raise Invalid("record", f"{path} is no file of JSON lines with an id each: {error}") from None
 
 
-async def hashes(store: Store, replicas: Sequence[tuple[str, str]]) -> list[CacheAnswer]:
+async def hashes(store: Store, replicas: Sequence[tuple[str, str]], token: str) -> list[CacheAnswer]:
     """The digest of each replica's (name, address) cache, beside the digest of a list at the same revision."""
     newest = await history_reader.newest(store)
-    return await asyncio.gather(*(_hash(store, name, endpoint, newest) for name, endpoint in replicas))
+    return await asyncio.gather(
+        *(_hash(store, name, Client([endpoint], token=token, timeouts=_SHORT), newest) for name, endpoint in replicas)
+    )
 
 
 async def _behind(client: Client, newest: int) -> tuple[int, str]:
@@ -95,8 +97,8 @@ async def ttl_seconds(store: Store, leases: Sequence[int]) -> float:
     return max(granted, default=0) or DEFAULT_TTL
 
 
-async def _hash(store: Store, name: str, endpoint: str, newest: int) -> CacheAnswer:
-    async with Client([endpoint], timeouts=_SHORT) as client:
+async def _hash(store: Store, name: str, asked: Client, newest: int) -> CacheAnswer:
+    async with asked as client:
         try:
             revision, behind = await _behind(client, newest)
             if behind:

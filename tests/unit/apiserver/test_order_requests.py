@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.apiserver.call import ANYONE
 from controlplane.apiserver.edge.sent_objects import order_request
+from controlplane.model.access import ANYONE
 from controlplane.model.errors import Invalid
 from controlplane.model.order import OrderRequest
 from controlplane.wire import convert

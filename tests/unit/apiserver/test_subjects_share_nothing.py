@@ -10,8 +10,8 @@ from controlplane.aio.clock import SystemClock
 from controlplane.apiserver.admission.admit_caught_up import SnapshotCatalogue
 from controlplane.apiserver.admission.admit_order import OrderAdmission
 from controlplane.apiserver.api_ports import Reads, Writes
-from controlplane.apiserver.call import Subject
 from controlplane.apiserver.edge.sent_objects import order_request
+from controlplane.model.access import Grant, Role, Subject
 from controlplane.model.job import Job
 from controlplane.model.order import Order, OrderRequest
 from controlplane.model.packet import Packet, PacketJob
@@ -20,7 +20,8 @@ from controlplane.wire.v1 import orders_pb2
 from tests.builders import an_identity
 from tests.picture import Told
 
-ADA, BOB = Subject("ada"), Subject("bob")
+SUBMITS = (Grant(Role.SUBMITTER),)
+ADA, BOB = Subject(name="ada", grants=SUBMITS), Subject(name="bob", grants=SUBMITS)
 NOTHING: Any = None
 NAMED = OrderRequest(packet="render")
 INLINE = OrderRequest(packet=Packet(jobs=(PacketJob(job=Job(command=("true",))),)))

@@ -25,7 +25,7 @@ from controlplane.model.rule import Effect, Rule
 from controlplane.model.schedule import Schedule
 from controlplane.model.settings import Quota, Settings
 from controlplane.model.target import Live, Target
-from controlplane.replica import ElectionView
+from controlplane.replica_election import ElectionView
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Value
 from controlplane.store.watch import Change

@@ -12,6 +12,7 @@ ALL: list[errors.ControlPlaneError] = [
     errors.Invalid("priority", "must be 1 to 100"),
     errors.NotFound("no order x", field="order"),
     errors.AlreadyExists("again"),
+    errors.Unauthenticated("the token is unknown"),
     errors.Forbidden("no"),
     errors.LimitExceeded("too big"),
     errors.IllegalTransition("Succeeded cannot cancel"),

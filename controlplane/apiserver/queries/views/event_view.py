@@ -38,6 +38,10 @@ class EventView:
         entry = snapshot.get(keys.EVENTS, key)
         return SeenObject(object_of(entry), entry.revision) if entry is not None else None
 
+    def owner(self, _snapshot: Snapshot, item: Event) -> str | None:
+        """That of the object it is about. Events about the plane have none, and name the work of anybody."""
+        return item.owner
+
     def missing(self, name: str) -> NotFound:
         return NotFound(f"name: there is no event {name[:80]}, or it has expired", field="name")
 

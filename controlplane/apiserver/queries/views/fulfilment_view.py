@@ -8,6 +8,7 @@ import msgspec
 
 from controlplane.apiserver.fresh_reads import object_of
 from controlplane.apiserver.queries.views.object_view import Filter, SeenObject, sorted_after
+from controlplane.cache import peek
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Snapshot
@@ -79,6 +80,12 @@ class FulfilmentView:
         observed = report.readable() if report is not None else None
         newest = max(entry.revision, report.revision) if report is not None and observed is not None else entry.revision
         return SeenObject(ShownFulfilment(object_of(entry), entry.revision, observed), newest)
+
+    def owner(self, snapshot: Snapshot, item: ShownFulfilment) -> str | None:
+        ledger = self._ledgers.orders.get(item.fulfilment.order)
+        return (
+            ledger.order.owner if ledger is not None else peek.owner(snapshot.get(keys.ORDERS, item.fulfilment.order))
+        )
 
     def missing(self, name: str) -> NotFound:
         return NotFound(f"id: there is no fulfilment {name}", field="id")

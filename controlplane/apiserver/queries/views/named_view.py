@@ -7,12 +7,14 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from controlplane.apiserver.authorisation import OWNED
 from controlplane.apiserver.fresh_reads import object_of
 from controlplane.apiserver.queries.views.object_view import Filter, SeenObject, sorted_after
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.model.errors import NotFound
 from controlplane.model.hosting import Hosting
+from controlplane.model.kinds import kind_of
 from controlplane.model.lifecycle import TargetPhase
 from controlplane.model.object import Named
 from controlplane.model.scalepolicy import Made, ScalePolicy, Scaling
@@ -79,6 +81,9 @@ class NamedView(Generic[N]):
         if entry is None:
             return None
         return SeenObject(Shown(object_of(entry), entry.revision), entry.revision)
+
+    def owner(self, _snapshot: Snapshot, item: Shown[N]) -> str | None:
+        return item.item.owner if kind_of(self.kind).word in OWNED else None
 
     def missing(self, name: str) -> NotFound:
         return NotFound(f"name: there is no {self.kind.__name__.lower()} {name!r}", field="name")

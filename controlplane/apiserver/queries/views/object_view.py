@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Snapshot
@@ -25,6 +25,8 @@ class Filter:
     phase: str = ""
     about_kind: str = ""
     about_name: str = ""
+    # The owners whose objects the caller may see; None for all.
+    owners: frozenset[str] | None = None
 
 
 class SeenObject(NamedTuple, Generic[T_co]):
@@ -63,9 +65,21 @@ class ObjectView(Protocol[T_co]):
         """None when there is no such object, Broken for poison."""
         ...
 
+    def owner(self, snapshot: Snapshot, item: Any) -> str | None:
+        """The owner who alone may see the object; None for objects of the plane, which the edge has decided on."""
+        ...
+
     def missing(self, name: str) -> NotFound:
         """The refusal for a name without an object."""
         ...
+
+
+def shown(view: ObjectView[T], snapshot: Snapshot, item: T, owners: frozenset[str] | None) -> bool:
+    """Whether a caller who may see the objects of these owners may see this object."""
+    if owners is None:
+        return True
+    owner = view.owner(snapshot, item)
+    return owner is None or owner in owners
 
 
 def sound(view: ObjectView[T], snapshot: Snapshot, key: str) -> SeenObject[T] | None:

@@ -58,7 +58,7 @@ class OrderView:
         return name
 
     def keys(self, _snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
-        return iter([wanted.name]) if wanted.name else self._index.after(after)
+        return iter([wanted.name]) if wanted.name else self._index.after(after, wanted.owners)
 
     def touched(self, delta: Delta, wanted: Filter) -> str | None:
         ours = delta.tree in (keys.ORDERS, keys.ORDER_STATUS) and wanted.name in ("", delta.parts[0])
@@ -85,6 +85,9 @@ class OrderView:
         order = self.order(entry)
         shown = ShownOrder(order, entry.revision, self._ledgers.resolved(order), order_status(snapshot, key))
         return SeenObject(shown, max(entry.revision, status.revision if status is not None else 0))
+
+    def owner(self, _snapshot: Snapshot, item: ShownOrder) -> str | None:
+        return item.order.owner
 
     def missing(self, name: str) -> NotFound:
         return NotFound(f"id: there is no order {name}", field="id")

@@ -41,6 +41,9 @@ class CycleView:
         entry = snapshot.get(keys.CYCLES, *key.split("/"))
         return SeenObject(object_of(entry), entry.revision) if entry is not None else None
 
+    def owner(self, _snapshot: Snapshot, _item: Cycle) -> str | None:
+        return None
+
     def missing(self, name: str) -> NotFound:
         return NotFound(f"name: there is no cycle {name}", field="name")
 
@@ -65,6 +68,9 @@ class TermView:
     def read(self, snapshot: Snapshot, key: str) -> SeenObject[Term] | None:
         entry = snapshot.get(keys.TERMS, key)
         return SeenObject(object_of(entry), entry.revision) if entry is not None else None
+
+    def owner(self, _snapshot: Snapshot, _item: Term) -> str | None:
+        return None
 
     def missing(self, name: str) -> NotFound:
         return NotFound(f"name: there is no term {name}", field="name")

@@ -10,6 +10,7 @@ from controlplane.apiserver.admission import gang, named_admission, order_admiss
 from controlplane.apiserver.admission.resolve import Resolution, resolve
 from controlplane.engine.decision import Placement
 from controlplane.engine.signature import signature_of
+from controlplane.model.access import ANYONE
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.job import Constraint, Constraints, Job
 from controlplane.model.order import OrderRequest
@@ -201,7 +202,7 @@ def test_the_largest_gang_that_is_admitted_fits_into_one_transaction() -> None:
     request = OrderRequest(packet=packet, owner="a" * 40)
     resolution = resolve(packet, known)
     order_admission.agree(request, resolution)
-    stored = order_admission.build(request, resolution, identity=an_identity(), now=NOW, content="")
+    stored = order_admission.build(request, resolution, subject=ANYONE, identity=an_identity(), now=NOW, content="")
     told = Told()
     told.write({keys.order(stored.id): stored})
     ledger = told.ledgers.orders[stored.id]

@@ -11,7 +11,7 @@ from controlplane.apiserver.admission import field_warnings, named_admission, or
 from controlplane.apiserver.admission.catalogue import Overlay
 from controlplane.apiserver.admission.named_admission import CreationStamp
 from controlplane.apiserver.admission.resolve import Resolution, resolve
-from controlplane.apiserver.call import ANYONE, Subject
+from controlplane.model.access import ANYONE, Subject
 from controlplane.model.errors import Invalid, LimitExceeded, NotFound
 from controlplane.model.job import Constraint, Constraints, FailurePolicy, Job
 from controlplane.model.order import OrderRequest, Resolved
@@ -111,7 +111,7 @@ def test_an_order_gets_its_defaults() -> None:
     request = OrderRequest(packet=packet, not_before="2026-12-01T01:00:00+01:00")
     found = resolve(packet, Known())
     content = order_admission.digest_of(request, ANYONE)
-    built = order_admission.build(request, found, identity="I", now="NOW", content=content)
+    built = order_admission.build(request, found, subject=ANYONE, identity="I", now="NOW", content=content)
     assert (built.priority, built.orchestration, built.owner, built.creator) == (50, "push", "anonymous", "anonymous")
     assert (built.id, built.created, built.packet, built.tasks_total) == ("I", "NOW", "", 1)
     assert built.not_before == "2026-12-01T00:00:00.000Z"
@@ -132,7 +132,8 @@ def test_the_digest_of_a_request_depends_on_all_but_its_identity() -> None:
 
 def test_two_subjects_that_send_the_same_request_have_two_digests() -> None:
     request = OrderRequest(packet="p")
-    digests = {order_admission.digest_of(request, subject) for subject in (ANYONE, Subject("ada"), Subject("bob"))}
+    subjects = (ANYONE, Subject(name="ada"), Subject(name="bob"))
+    digests = {order_admission.digest_of(request, subject) for subject in subjects}
     assert len(digests) == 3
 
 
@@ -145,12 +146,13 @@ def test_objects_of_one_file_are_known_to_each_other() -> None:
 
 
 def test_an_update_keeps_identity_maker_and_time() -> None:
-    stored = named_admission.create(Job(name="j", owner="ada"), CreationStamp("01ARZ3NDEKTSV4RRFFQ69G5FAV", "THEN"))
+    stamp = CreationStamp("01ARZ3NDEKTSV4RRFFQ69G5FAV", "THEN")
+    stored = named_admission.create(Job(name="j", owner="ada"), stamp)
     assert (stored.owner, stored.creator, stored.created) == ("ada", "ada", "THEN")
-    updated = named_admission.update(Job(name="j", image="x", creator="eve"), stored)
+    updated = named_admission.update(Job(name="j", image="x", creator="eve"), stored, stamp)
     assert (updated.id, updated.owner, updated.creator, updated.created) == (stored.id, "ada", "ada", "THEN")
     with pytest.raises(Invalid, match="cannot be changed"):
-        named_admission.update(Job(name="j", id="01ARZ3NDEKTSV4RRFFQ69G5FAW"), stored)
+        named_admission.update(Job(name="j", id="01ARZ3NDEKTSV4RRFFQ69G5FAW"), stored, stamp)
 
 
 def test_fields_without_effect_warn_and_their_defaults_do_not() -> None:

@@ -40,7 +40,7 @@ def recorded(path: Path) -> list[str]:
 async def test_every_acknowledged_order_is_on_record_once_and_the_rate_is_reached(tmp_path: Path) -> None:
     replica = ScriptedReplica(Orders_Submit=always(ANSWER))
     async with replica.serve():
-        offer = Offer(lambda: [replica.endpoint], 20, tmp_path / "record", SystemClock())
+        offer = Offer(EndpointSource((replica.endpoint,)), 20, tmp_path / "record", SystemClock())
         running = asyncio.create_task(offer.run())
         await offer.reached.wait()
         offer.stop()
@@ -56,7 +56,7 @@ async def test_an_order_whose_answer_is_lost_is_repeated_elsewhere_under_its_ide
 
     bad, good = ScriptedReplica(Orders_Submit=breaks), ScriptedReplica(Orders_Submit=always(ANSWER))
     async with bad.serve(), good.serve():
-        offer = Offer(lambda: [bad.endpoint, good.endpoint], 20, tmp_path / "record", SystemClock())
+        offer = Offer(EndpointSource((bad.endpoint, good.endpoint)), 20, tmp_path / "record", SystemClock())
         running = asyncio.create_task(offer.run())
         await offer.reached.wait()
         offer.stop()

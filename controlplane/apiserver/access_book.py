@@ -1,0 +1,115 @@
+"""The access book: tokens and bindings as this replica's cache has them, looked up by the text of a token.
+
+The book follows the cache, so a revocation counts on every replica as soon as the cache has heard of it; the gate
+refuses everybody while the cache is too old to know. A token made through another replica a moment ago is not refused:
+before a well-formed token is called unknown, the cache catches up with etcd. Callers with made-up tokens share one such
+look, and looks are a tenth of a second apart at least.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from controlplane import cluster_key
+from controlplane.aio.clock import Clock
+from controlplane.apiserver.api_ports import Reads
+from controlplane.apiserver.fresh_reads import PATIENCE_SECONDS
+from controlplane.cache.reflector import Delta
+from controlplane.cluster_key import ClusterKey
+from controlplane.model import times
+from controlplane.model.access import Binding, Grant, Role, Subject, Token, looks_like_token, token_digest
+from controlplane.model.errors import Unauthenticated
+from controlplane.store import keys
+
+_LOOK_SECONDS = 0.1
+_TREES = (keys.TOKENS, keys.BINDINGS)
+
+
+class AccessBook:
+    """`changed` is called after every change of tokens and bindings."""
+
+    def __init__(
+        self, reads: Reads, clock: Clock, key: ClusterKey | None = None, own_address: Callable[[], str] = lambda: ""
+    ) -> None:
+        """`own_address` is where other replicas reach this one: their credentials must name it."""
+        self._reads = reads
+        self._clock = clock
+        self._key = key
+        self._own_address = own_address
+        self._by_digest: dict[str, Token] = {}
+        self._bindings: tuple[Binding, ...] = ()
+        self._subjects: dict[str, Subject] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self.changed: Callable[[], None] = lambda: None
+        self._read()
+        reads.cache.subscribe(self._hear, _TREES)
+
+    async def authenticate(self, text: str) -> Subject:
+        """The subject of a token; Unauthenticated for any other text, and for a token whose time is over."""
+        if not text.startswith(cluster_key.PREFIX):
+            if not looks_like_token(text):
+                raise Unauthenticated("the credentials are no token of this control plane")
+            if token_digest(text) not in self._by_digest:
+                await self._catch_up()
+        return self.subject_of(text)
+
+    def subject_of(self, text: str) -> Subject:
+        """The subject of the token, as of now."""
+        if text.startswith(cluster_key.PREFIX):
+            return self._claimed(text)
+        digest = token_digest(text)
+        subject = self._subjects.get(digest)
+        if subject is None:
+            token = self._by_digest.get(digest)
+            if token is None:
+                raise Unauthenticated("the token is unknown, or was revoked")
+            subject = self._subjects[digest] = self._subject(token)
+        if subject.expires and self.seconds_left(subject) <= 0:
+            raise Unauthenticated(f"the token expired at {subject.expires}")
+        return subject
+
+    def _claimed(self, text: str) -> Subject:
+        """A joblet that a replica started, or another replica, by the cluster key."""
+        claims = self._key.read(text) if self._key is not None else None
+        if claims is not None and claims.target:
+            role, targets = Grant(Role.JOBLET, claims.owner), (claims.target,)
+            return Subject(name="joblet", grants=(role,), targets=targets, driver=claims.driver, via="cluster-key")
+        if claims is not None and claims.audience and claims.audience == self._own_address():
+            return Subject(name="replica", grants=(Grant(Role.REPLICA),), via="cluster-key")
+        raise Unauthenticated("the credential was not made with the cluster key of this control plane, or not for here")
+
+    def seconds_left(self, subject: Subject) -> float:
+        return (times.parse(subject.expires, "expires") - self._clock.wall()).total_seconds()
+
+    def _subject(self, token: Token) -> Subject:
+        concerned = (binding for binding in self._bindings if binding.concerns(token.subject, token.groups))
+        bound = (grant for binding in concerned if (grant := binding.grant()) is not None)
+        return Subject(
+            name=token.subject,
+            groups=token.groups,
+            grants=tuple(sorted({*token.grants(), *bound})),
+            targets=token.targets,
+            driver=token.driver,
+            via=token.id,
+            expires=token.expires,
+        )
+
+    async def _catch_up(self) -> None:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        await asyncio.shield(self._looking)
+
+    async def _look(self) -> None:
+        await self._clock.sleep(_LOOK_SECONDS)
+        await self._reads.cache.reached(await self._reads.store.revision(), PATIENCE_SECONDS)
+
+    def _hear(self, _deltas: Sequence[Delta], _revision: int) -> None:
+        self._read()
+        self.changed()
+
+    def _read(self) -> None:
+        snapshot = self._reads.cache.snapshot
+        self._by_digest = {token.digest: token for token in snapshot.objects(keys.TOKENS)}
+        self._bindings = tuple(snapshot.objects(keys.BINDINGS))
+        self._subjects = {}
