@@ -30,6 +30,7 @@ from tests.benchmarks.busy import Meter
 from tests.benchmarks.offering import order
 from tests.benchmarks.rows import Row
 from tests.benchmarks.stage import Stage, stage
+from tests.credentials import token_channel
 
 _OVERLOAD_SECONDS = float(os.environ.get("BENCH_FLOW_SECONDS", "60"))
 _CONFIRM_SECONDS = min(30.0, _OVERLOAD_SECONDS)
@@ -78,7 +79,7 @@ class Flow:
     def __init__(self, here: Stage, joblet: int) -> None:
         self._here = here
         self._joblet = joblet
-        self._channels = [grpc.aio.insecure_channel(endpoint) for endpoint in here.endpoints()]
+        self._channels = [token_channel(endpoint) for endpoint in here.endpoints()]
         self._calls: set[asyncio.Task[None]] = set()
         self._turn = 0
         self.store = Store(EtcdOptions((here.etcd(),)), SystemClock())

@@ -6,20 +6,19 @@ import asyncio
 import time
 from typing import Any
 
-import grpc
-
 from controlplane.wire.v1 import common_pb2, fulfilments_pb2_grpc, orders_pb2_grpc
 from tests.benchmarks.echo import echo
 from tests.benchmarks.offering import order
 from tests.benchmarks.rows import Row, quantile
 from tests.benchmarks.stage import stage
+from tests.credentials import token_channel
 
 _ORDERS = 100
 _BEGAN = ("Running", "Succeeded")
 
 
 async def _bare(address: str) -> float:
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with token_channel(address) as channel:
         stub = orders_pb2_grpc.OrdersStub(channel)
         taken = []
         for _ in range(_ORDERS):
@@ -32,7 +31,7 @@ async def _bare(address: str) -> float:
 async def _measure(endpoints: list[str]) -> list[float]:
     """The watch of the order's fulfilments tells when its task runs: the first that anybody can see of it."""
     taken = []
-    channels = [grpc.aio.insecure_channel(endpoint) for endpoint in endpoints]
+    channels = [token_channel(endpoint) for endpoint in endpoints]
     for number in range(_ORDERS):
         channel = channels[number % len(channels)]
         wanted = order("true")

@@ -11,6 +11,7 @@ import grpc
 from controlplane.aio.clock import chance, wall_milliseconds
 from controlplane.model.identity import Mint
 from controlplane.wire.v1 import jobs_pb2, orders_pb2, packets_pb2, packets_pb2_grpc
+from tests.credentials import token_channel
 
 PACKET = "bench"
 _MINT = Mint(wall_milliseconds, chance)
@@ -35,7 +36,7 @@ async def make_packet(endpoint: str) -> None:
     """The packet that `named_order` orders."""
     job = jobs_pb2.Job(command=["true"])
     part = packets_pb2.PacketJob(job=packets_pb2.JobRef(object=job))
-    async with grpc.aio.insecure_channel(endpoint) as channel:
+    async with token_channel(endpoint) as channel:
         await packets_pb2_grpc.PacketsStub(channel).Create(packets_pb2.Packet(name=PACKET, jobs=[part], owner="bench"))
 
 
@@ -47,7 +48,7 @@ async def at_full_speed(
     under_way: int,
 ) -> float:
     """How many a second were done; `call` does some and says how many. A short warm-up is not counted."""
-    channels = [grpc.aio.insecure_channel(endpoint) for endpoint in endpoints]
+    channels = [token_channel(endpoint) for endpoint in endpoints]
     done = 0
     counting = False
     stop = False

@@ -36,6 +36,7 @@ from controlplane.wire.v1 import (
 from tests.benchmarks.offering import order
 from tests.benchmarks.rows import Row, quantile
 from tests.benchmarks.stage import Stage, stage
+from tests.credentials import token_channel
 
 _TASKS = int(os.environ.get("BENCH_PLACE_TASKS", "40000"))
 _IN_ORDER = 200
@@ -89,7 +90,7 @@ def _responsive() -> Row:
 
 async def _gets(here: Stage) -> tuple[float, float, int]:
     """p99 of a get when nothing waits and when much does, and how many cycles that was."""
-    async with grpc.aio.insecure_channel(here.endpoints()[0]) as channel:
+    async with token_channel(here.endpoints()[0]) as channel:
         first = order()
         await _submit(channel, [first])
         quiet = await _slowest(channel, first.id)
@@ -149,13 +150,13 @@ def _measured(replicas: int) -> Measured:
 async def _patient(here: Stage) -> None:
     """Sessions that outlast the bench, and cycles as large as they get."""
     settings = cluster_pb2.Settings(joblet_lease=3600, heartbeat=600, cycle_budget=5 * DEFAULT.cycle_budget)
-    async with grpc.aio.insecure_channel(here.endpoints()[0]) as channel:
+    async with token_channel(here.endpoints()[0]) as channel:
         await cluster_pb2_grpc.ClusterStub(channel).UpdateSettings(settings)
 
 
 async def _ready(here: Stage) -> None:
     deadline = time.monotonic() + _READY_SECONDS
-    async with grpc.aio.insecure_channel(here.endpoints()[0]) as channel:
+    async with token_channel(here.endpoints()[0]) as channel:
         stub = targets_pb2_grpc.TargetsStub(channel)
         while True:
             found = (await stub.List(common_pb2.ListRequest())).items
@@ -191,7 +192,7 @@ def _command(pid: int) -> bytes:
 async def _measure(here: Stage, replicas: int) -> Measured:
     store = Store(EtcdOptions((here.etcd(),)), SystemClock())
     pid = here.up_json()["replicas"][0]["pid"]
-    async with grpc.aio.insecure_channel(here.endpoints()[0]) as channel:
+    async with token_channel(here.endpoints()[0]) as channel:
         await _cordon(channel, cordoned=True)
         empty = _memory(pid)
         await _submit(channel, [_large() for _ in range(_TASKS // _IN_ORDER)])

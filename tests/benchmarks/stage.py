@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.credentials import TOKEN, leave_token
+
 _CONTROLPLANE = (sys.executable, "-P", "-m", "controlplane.cli.controlplane")
 
 
@@ -37,7 +39,8 @@ class Stage:
             "simulated", "--count", str(count), "--capacity", capacity, "--duration", duration,
         ]  # fmt: skip
         with (self.folder / "simulated.log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
+            environment = {**os.environ, "CONTROLPLANE_TOKEN": TOKEN}
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
             yield process.pid
         finally:
@@ -49,6 +52,7 @@ class Stage:
 def stage(*, replicas: int = 3, targets: int = 2) -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="controlplane-bench-") as folder:
         where = ["--data-dir", folder]
+        leave_token(Path(folder))
         size = ["--replicas", str(replicas), "--targets", str(targets)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CONTROLPLANE_")}
         subprocess.run(

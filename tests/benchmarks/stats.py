@@ -19,6 +19,7 @@ from controlplane.store.kv import Store
 from tests.benchmarks.flow import writes_of
 from tests.benchmarks.rows import Row
 from tests.benchmarks.stage import Stage, stage
+from tests.credentials import TOKEN
 
 _TARGETS = int(os.environ.get("BENCH_STATS_TARGETS", "2000"))
 _REPLICAS = int(os.environ.get("BENCH_STATS_REPLICAS", "3"))
@@ -50,7 +51,7 @@ async def _settled(store: Store, client: Client, wanted: Pace) -> float:
 async def _measure(here: Stage) -> tuple[float, float, float]:
     """(seconds until all had settled, keys written a second, the leader's processor seconds a second)"""
     store = Store(EtcdOptions((here.etcd(),)), SystemClock())
-    async with Client(here.endpoints()) as client:
+    async with Client(here.endpoints(), token=TOKEN) as client:
         settled = await _settled(store, client, pace(Settings(), _TARGETS))
         # What the settling itself left to be told.
         await asyncio.sleep(20)

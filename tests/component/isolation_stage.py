@@ -82,7 +82,7 @@ class Witness(Replica):
 async def a_plane(etcd: Etcd, **settings: Any) -> AsyncIterator[Witness]:
     """One replica that leads, a target with room, and a client's channel to it."""
     stop = asyncio.Event()
-    replica = product.Replica(ReplicaSettings(etcd=(etcd.endpoint,), **settings), SystemClock())
+    replica = product.Replica(ReplicaSettings(etcd=(etcd.endpoint,), insecure=True, **settings), SystemClock())
     work = asyncio.create_task(replica.run(stop))
     try:
         async with following(etcd.endpoint, Witness) as witness:

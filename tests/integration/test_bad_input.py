@@ -15,6 +15,7 @@ from controlplane.store import keys
 from controlplane.store.transaction import Item, put
 from controlplane.wire.v1 import cluster_pb2, common_pb2, jobs_pb2, orders_pb2, packets_pb2, resources_pb2, targets_pb2
 from controlplane.wire.v1.orders_pb2_grpc import OrdersStub
+from tests.credentials import METADATA, TOKEN
 from tests.robustness.load import an_order
 from tests.robustness.world import Plan, World, a_world
 
@@ -171,19 +172,19 @@ async def test_bytes_that_are_no_message_are_refused(world: World) -> None:
     async with grpc.aio.insecure_channel(world.replicas["replica-1"].grpc) as channel:
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/controlplane.v1.Orders/Submit")
         with pytest.raises(grpc.aio.AioRpcError, match="Order"):
-            await call(b"\xff\xff\xff\xff", timeout=5)
+            await call(b"\xff\xff\xff\xff", timeout=5, metadata=METADATA)
         unknown = orders_pb2.Order(packet=requesting(cpu=1)).SerializeToString() + b"\xfa\x3f\x01x"
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call(unknown, timeout=5)
+            await call(unknown, timeout=5, metadata=METADATA)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, "a field that nobody knows"
-        await OrdersStub(channel).List(common_pb2.ListRequest(), timeout=5)
+        await OrdersStub(channel).List(common_pb2.ListRequest(), timeout=5, metadata=METADATA)
 
 
 async def test_a_value_in_etcd_that_is_not_json_is_named_and_harms_nothing_else(world: World) -> None:
     await world.witness.store.commit(Item(then=(put(keys.config("packets", "broken"), b"{not json"),)))
     await world.witness.caught_up()
     before = await everything(world)
-    async with Client(world.endpoints) as client:
+    async with Client(world.endpoints, token=TOKEN) as client:
         with pytest.raises(errors.ControlPlaneError, match="packet"):
             await client.orders.submit(orders_pb2.Order(packet=orders_pb2.PacketRef(name="broken")))
         with pytest.raises(errors.ControlPlaneError, match="broken"):

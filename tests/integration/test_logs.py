@@ -49,6 +49,10 @@ class Cluster:
     def up_json(self) -> Any:
         return json.loads((self.folder / "up.json").read_text())
 
+    @property
+    def token_file(self) -> str:
+        return str(self.folder / "token")
+
     def endpoints(self) -> list[str]:
         return [replica["grpc"] for replica in self.up_json()["replicas"]]
 
@@ -87,7 +91,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_the_log_of_one_task_is_its_bytes_whichever_replica_is_asked(cluster: Cluster) -> None:
     order = cluster.submit(r"printf 'a\000\377b\n'; echo err >&2")
     for endpoint in cluster.endpoints():
-        assert cluster.cpctl("logs", "--endpoints", endpoint, order) == b"a\0\xffb\nerr\n"
+        assert (
+            cluster.cpctl("logs", "--endpoints", endpoint, "--token-file", cluster.token_file, order)
+            == b"a\0\xffb\nerr\n"
+        )
     assert cluster.cpctl("logs", f"{order}/say", "--stream", "stderr") == b"err\n"
     assert cluster.cpctl("logs", f"{order}/say/0", "--tail", "1", "--stream", "stdout") == b"a\0\xffb\n"
 
@@ -144,7 +151,12 @@ def test_a_huge_log_needs_little_memory_on_its_way(cluster: Cluster) -> None:
     written = hashlib.sha256(kept.read_bytes()).hexdigest()
     before = cluster.peaks()
     for endpoint in cluster.endpoints():
-        assert digest_of(cluster.command("cpctl", "logs", "--endpoints", endpoint, order)) == written
+        assert (
+            digest_of(
+                cluster.command("cpctl", "logs", "--endpoints", endpoint, "--token-file", cluster.token_file, order)
+            )
+            == written
+        )
     growth = {pid: peak - before[pid] for pid, peak in cluster.peaks().items() if pid in before}
     assert len(growth) == 4
     assert max(growth.values()) < MOST_GROWTH, growth

@@ -13,6 +13,7 @@ from controlplane.model import errors
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.store import codec, keys
 from controlplane.wire.v1 import common_pb2, jobs_pb2, orders_pb2, packets_pb2
+from tests.credentials import TOKEN
 from tests.robustness.patience import until
 from tests.robustness.witness import Witness
 from tests.robustness.world import OWN, Plan, World, a_world
@@ -165,7 +166,7 @@ async def test_an_order_that_fits_nowhere_says_why(world: World) -> None:
 
 
 async def test_what_one_replica_has_acknowledged_any_other_shows(world: World) -> None:
-    first, second = [Client([endpoint]) for endpoint in world.endpoints]
+    first, second = [Client([endpoint], token=TOKEN) for endpoint in world.endpoints]
     async with first, second:
         for _ in range(20):
             order = await submit(world, room={"sim": 1.0})
@@ -179,7 +180,7 @@ async def test_orders_are_accepted_while_nobody_leads(world: World) -> None:
     epoch = world.witness.epoch
     leader.signal(signal.SIGSTOP)
     try:
-        async with Client([standby.grpc]) as client:
+        async with Client([standby.grpc], token=TOKEN) as client:
             order = orders_pb2.Order(id=client.mint.make(), packet=_simulated())
             revision = (await client.orders.submit(order)).revision
         await world.witness.until(lambda: world.witness.epoch > epoch, "another leads")

@@ -16,6 +16,7 @@ from controlplane.client import Client
 from controlplane.model import errors, manifest
 from controlplane.wire import convert
 from controlplane.wire.v1 import orders_pb2, resources_pb2, targets_pb2
+from tests.credentials import TOKEN, leave_token
 
 pytestmark = pytest.mark.timeout(300)
 SECONDS = 100.0
@@ -33,6 +34,7 @@ def call(module: str, folder: Path, *arguments: str) -> subprocess.CompletedProc
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("up") / "data"
+    leave_token(path)
     started = call("controlplane", path, "up", "--detach", "--replicas", "2", "--targets", "2")
     assert started.returncode == 0, started.stderr
     yield path
@@ -42,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 async def client(folder: Path) -> AsyncIterator[Client]:
     replicas = json.loads((folder / "up.json").read_text())["replicas"]
-    async with Client([replica["grpc"] for replica in replicas]) as made:
+    async with Client([replica["grpc"] for replica in replicas], token=TOKEN) as made:
         yield made
 
 

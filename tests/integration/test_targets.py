@@ -76,7 +76,7 @@ async def a_joblet(world: Upped, target: str) -> AsyncIterator[asyncio.subproces
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "controlplane.cli.controlplane", "joblet", "--target", target),
             *("--endpoints", ",".join(world.endpoints), "--capacity", "cpu=4,special=4"),
-            *("--data-dir", str(world.folder / "joblets" / target)),
+            *("--data-dir", str(world.folder / "joblets" / target), "--token-file", str(world.folder / "token")),
             cwd=ROOT,
             stdout=file,
             stderr=file,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.client import Client
+from tests.credentials import TOKEN
 from tests.fault_reports import Tell
 from tests.robustness import promises
 from tests.robustness.load import load
@@ -29,7 +30,7 @@ async def test_a_replica_that_missed_what_was_compacted_lists_again_within_five_
         await world.witness.until(lambda: world.witness.revision > missed + 50, "something happens meanwhile")
         compacted = await world.witness.caught_up()
         await world.etcdctl("compact", str(compacted))
-        async with Client([replica.grpc]) as client:
+        async with Client([replica.grpc], token=TOKEN) as client:
             assert (await client.cluster.status()).revision < compacted, "what it has to watch next is gone"
         link.listen()
         fault = Fault(world)

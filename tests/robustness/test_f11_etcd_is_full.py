@@ -15,6 +15,7 @@ from controlplane.store import keys
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Item, delete, put
 from controlplane.wire.v1 import orders_pb2
+from tests.credentials import TOKEN
 from tests.etcd import running_etcd
 from tests.fault_reports import Tell
 from tests.prefixes import delete_prefix
@@ -56,7 +57,7 @@ async def make_room(world: World) -> None:
 
 async def said(replica: Replica, order: orders_pb2.Order) -> str:
     """Why the replica does not take the order, once it has noticed, which it does by itself."""
-    async with Client([replica.grpc], timeouts=PATIENT) as client:
+    async with Client([replica.grpc], token=TOKEN, timeouts=PATIENT) as client:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not (await client.cluster.status()).etcd.alarm:
                 await asyncio.sleep(0.05)
@@ -66,7 +67,7 @@ async def said(replica: Replica, order: orders_pb2.Order) -> str:
 
 
 async def readable(replica: Replica, known: str) -> None:
-    async with Client([replica.grpc], timeouts=PATIENT) as client:
+    async with Client([replica.grpc], token=TOKEN, timeouts=PATIENT) as client:
         status = await client.cluster.status()
         assert (status.etcd.level, status.etcd.alarm) == ("Full", True)
         assert (await client.orders.get(known)).id == known

@@ -12,6 +12,7 @@ from controlplane.client import Client
 from controlplane.model import times
 from controlplane.wire.v1 import cluster_pb2
 from tests import faketime
+from tests.credentials import TOKEN
 from tests.fault_reports import Tell
 from tests.robustness import promises
 from tests.robustness.load import an_order, load
@@ -53,7 +54,7 @@ async def test_a_replica_an_hour_off_is_named_and_changes_nothing_else(tmp_path:
 
 async def named(replica: Replica) -> dict[str, float]:
     """The replicas whose clocks are off, as this one sees it, once it does."""
-    async with Client([replica.grpc]) as client, asyncio.timeout(PATIENCE_SECONDS):
+    async with Client([replica.grpc], token=TOKEN) as client, asyncio.timeout(PATIENCE_SECONDS):
         while True:
             status = await client.cluster.status()
             if found := {one.id: one.clock_off for one in status.replicas if one.HasField("clock_off")}:

@@ -15,6 +15,7 @@ from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import OutcomeUnknown, Unavailable
 from controlplane.store import keys
 from controlplane.wire.v1 import orders_pb2
+from tests.credentials import TOKEN
 from tests.fault_reports import Tell
 from tests.robustness import promises
 from tests.robustness.link import Link
@@ -50,8 +51,8 @@ async def test_a_submit_repeated_through_another_replica_is_one_order(tmp_path: 
         rates = await running.warm()
         deaf, other = world.standbys
         link = links[deaf.name]
-        first = await stack.enter_async_context(Client([deaf.grpc], timeouts=HASTY))
-        second = await stack.enter_async_context(Client([other.grpc]))
+        first = await stack.enter_async_context(Client([deaf.grpc], token=TOKEN, timeouts=HASTY))
+        second = await stack.enter_async_context(Client([other.grpc], token=TOKEN))
         orders = [an_order(first.mint.make()) for _ in range(MANY)]
         # A replica waits for few answers of etcd at a time: none of them shall be one to the load.
         running.pause()
@@ -85,7 +86,10 @@ async def test_a_submit_to_a_stopped_replica_is_repeated_and_is_one_order(tmp_pa
     async with a_world(tmp_path) as world, load(world.endpoints) as running:
         rates = await running.warm()
         stopped, other = world.standbys
-        async with Client([stopped.grpc], timeouts=PATIENT) as first, Client([other.grpc]) as second:
+        async with (
+            Client([stopped.grpc], token=TOKEN, timeouts=PATIENT) as first,
+            Client([other.grpc], token=TOKEN) as second,
+        ):
             await first.cluster.status()
             stopped.signal(signal.SIGSTOP)
             orders = [an_order(first.mint.make()) for _ in range(MANY)]

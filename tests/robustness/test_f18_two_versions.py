@@ -11,6 +11,7 @@ import pytest
 from controlplane.client import Client
 from controlplane.store import keys
 from controlplane.wire.v1 import orders_pb2
+from tests.credentials import TOKEN
 from tests.fault_reports import Tell
 from tests.robustness import promises
 from tests.robustness.load import an_order, load
@@ -88,7 +89,7 @@ async def an_order_with_more_in_it(world: World) -> str:
 
 async def rewrite(world: World, order: str, name: str) -> None:
     """Changed through either version, it keeps what that version does not know."""
-    async with Client([world.replicas[name].grpc]) as client:
+    async with Client([world.replicas[name].grpc], token=TOKEN) as client:
         for change in (client.orders.pause, client.orders.resume):
             await change(order)
             await world.witness.caught_up()

@@ -15,6 +15,7 @@ from controlplane.model.job import Job
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, put
 from controlplane.wire.v1 import common_pb2, jobs_pb2
+from tests.credentials import TOKEN
 from tests.fault_reports import Tell
 from tests.robustness import promises
 from tests.robustness.load import load
@@ -72,7 +73,7 @@ async def test_every_cache_equals_etcd_ten_seconds_after_a_burst(tmp_path: Path,
 async def test_a_watcher_that_does_not_read_hears_of_everything_when_it_does(tmp_path: Path, tell: Tell) -> None:
     async with a_world(tmp_path) as world, load(world.endpoints) as running:
         rates = await running.warm()
-        async with Client(world.endpoints) as client:
+        async with Client(world.endpoints, token=TOKEN) as client:
             watch = client.jobs.watch(common_pb2.WatchRequest())
             assert (await anext(watch)).type == "sync"
             fault = Fault(world)

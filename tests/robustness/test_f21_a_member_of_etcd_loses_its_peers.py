@@ -14,6 +14,7 @@ import pytest
 from controlplane.client import Client
 from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import ControlPlaneError
+from tests.credentials import TOKEN
 from tests.etcd import Etcd
 from tests.fault_reports import Tell
 from tests.robustness import promises
@@ -57,7 +58,7 @@ class Scene:
         await self.world.client.orders.submit(order)
         began = loop.time()
         unready = 0.0
-        async with Client([self.replica.grpc], timeouts=ONCE) as client:
+        async with Client([self.replica.grpc], token=TOKEN, timeouts=ONCE) as client:
             while not await shows(client, order.id):
                 unready = unready or (loop.time() - began if not await is_ready(self.replica) else 0.0)
                 took = loop.time() - began

@@ -16,6 +16,7 @@ from controlplane.model.order import OrderStatus
 from controlplane.store import keys
 from controlplane.verify import history
 from controlplane.wire.v1 import orders_pb2
+from tests.credentials import TOKEN
 from tests.fault_reports import Tell
 from tests.robustness import promises
 from tests.robustness.load import an_order, load
@@ -88,7 +89,7 @@ async def test_what_is_cancelled_while_it_is_being_placed_stays_cancelled(tmp_pa
     plan = Plan(replicas=2, ttl=5, processes=1, simulated=2)
     async with linked_to_etcd(tmp_path, plan) as (world, links), load(world.endpoints, rate=10) as running:
         near = world.standbys[0]
-        async with Client([near.grpc], timeouts=PATIENT) as client:
+        async with Client([near.grpc], token=TOKEN, timeouts=PATIENT) as client:
             orders = await submit(client)
             for way in (links[world.leader.name].up, links[world.leader.name].down):
                 way.delay(AWAY_SECONDS, 0.0)

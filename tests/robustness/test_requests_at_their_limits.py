@@ -12,6 +12,7 @@ from controlplane.model.rule import Effect, Rule
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, put
 from controlplane.wire.v1 import packets_pb2
+from tests.credentials import METADATA
 from tests.fault_reports import Tell
 from tests.robustness.load import load
 from tests.robustness.patience import PATIENCE_SECONDS
@@ -50,7 +51,7 @@ async def send(endpoint: str, method: str, raw: bytes) -> None:
     async with grpc.aio.insecure_channel(endpoint, options=options) as channel:
         call: Any = channel.unary_unary(method, lambda raw: raw, lambda raw: raw)
         try:
-            await call(raw, timeout=PATIENCE_SECONDS)
+            await call(raw, timeout=PATIENCE_SECONDS, metadata=METADATA)
         except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
                 return

@@ -12,6 +12,7 @@ from controlplane.model.target import Live
 from controlplane.store import codec, keys
 from controlplane.wire import status_codes as wire_errors
 from controlplane.wire.v1 import cluster_pb2, joblets_pb2, joblets_pb2_grpc
+from tests.credentials import METADATA
 from tests.robustness import promises
 from tests.robustness.load import an_order, load
 from tests.robustness.parts import Joblet
@@ -37,7 +38,7 @@ async def refusal(endpoint: str, target: str) -> errors.ControlPlaneError:
     """What a joblet hears that has not the secret of the one that is there."""
     hello = joblets_pb2.Hello(target=target, driver="process", instance="another", instance_secret="another")
     async with grpc.aio.insecure_channel(endpoint) as channel:
-        call = joblets_pb2_grpc.JobletsStub(channel).Connect()
+        call = joblets_pb2_grpc.JobletsStub(channel).Connect(metadata=METADATA)
         await call.write(joblets_pb2.JobletBatch(messages=[joblets_pb2.JobletMessage(hello=hello)]))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any
 
+from tests.credentials import TOKEN
 from tests.robustness.world import World
 
 # It may listen for as long as a suspicion needs, on a busy machine.
@@ -21,6 +23,7 @@ async def verify(world: World, acknowledged: Iterable[str] = ()) -> tuple[int, d
     arguments = ("--etcd", world.etcd.endpoint, "--endpoints", ",".join(world.endpoints), "--record", str(record))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "controlplane.cli.cpctl", "verify", *arguments, "-o", "json"),
+        env={**os.environ, "CONTROLPLANE_TOKEN": TOKEN},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from controlplane.client import Client
 from controlplane.client.caller import CallTimeouts
 from controlplane.wire.v1 import cluster_pb2, resources_pb2
+from tests.credentials import TOKEN, cluster_key, record_token
 from tests.etcd import Etcd, free_ports, running_etcd
 from tests.robustness.parts import ROOT, Joblet, Replica
 from tests.robustness.patience import PATIENCE_SECONDS
@@ -43,6 +44,7 @@ class Plan:
     own_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     roots: Mapping[str, Path] = field(default_factory=dict)
     settings: cluster_pb2.Settings | None = None
+    insecure: bool = False
 
 
 class World:
@@ -52,6 +54,7 @@ class World:
         self.plan = plan
         self.ttl = plan.ttl
         self.witness = witness
+        self.cluster_key = cluster_key(folder)
         self.replicas = {name: self._replica(name) for name in names(plan.replicas)}
         self.joblets: dict[str, Joblet] = {}
         self._client: Client | None = None
@@ -63,9 +66,17 @@ class World:
             self.folder / "replicas",
             etcd=self.plan.ways.get(name, self.etcd.endpoint),
             ports=(grpc, http),
-            flags=["--ttl", str(self.plan.ttl), *self.plan.flags.get(name, ())],
+            flags=["--ttl", str(self.plan.ttl), *self._access(name), *self.plan.flags.get(name, ())],
             environment={**self.plan.environment, **self.plan.own_environment.get(name, {})},
             root=self.plan.roots.get(name, ROOT),
+        )
+
+    def _access(self, name: str) -> list[str]:
+        """An older version asks nobody for credentials, so that beside it none may."""
+        if name in self.plan.roots:
+            return []
+        return (
+            ["--insecure"] if self.plan.insecure or self.plan.roots else ["--cluster-key-file", str(self.cluster_key)]
         )
 
     @property
@@ -76,9 +87,8 @@ class World:
     def client(self) -> Client:
         """For what the test itself asks and tells; leaves a silent replica after a second."""
         if self._client is None:
-            self._client = Client(
-                self.endpoints, timeouts=CallTimeouts(attempt_seconds=2.0, total_seconds=PATIENCE_SECONDS)
-            )
+            timeouts = CallTimeouts(attempt_seconds=2.0, total_seconds=PATIENCE_SECONDS)
+            self._client = Client(self.endpoints, token=TOKEN, timeouts=timeouts)
         return self._client
 
     @property
@@ -105,7 +115,7 @@ class World:
             self.folder / "joblets",
             endpoints=endpoints or self.endpoints,
             flags=flags,
-            environment=self.plan.own_environment.get(target),
+            environment={"CONTROLPLANE_TOKEN": TOKEN, **self.plan.own_environment.get(target, {})},
             root=self.plan.roots.get(target, ROOT),
         )
         self.joblets[target] = joblet
@@ -114,6 +124,7 @@ class World:
 
     async def start(self) -> None:
         """Returns when it is ready. What a joblet is told when it connects stays so, hence the settings come first."""
+        record_token(self.etcd)
         for replica in self.replicas.values():
             replica.start()
         await self.witness.until(lambda: self.witness.cycles, "somebody leads")
