@@ -123,7 +123,9 @@ class Replica:
                 self._ports(late, incarnation),
                 grpc_address=self._settings.grpc,
                 http_address=self._settings.http,
+                audit=self._settings.audit,
             )
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.audit.reopen)
             await server.start()
             late.election = self._election(incarnation, server)
             campaign = tasks.create_task(self._campaign(late.election))

@@ -57,6 +57,7 @@ class ReplicaSettings:
     webhook_secret: str = _setting("", "Secret that signs webhooks, file:PATH or env:NAME; empty: no provider webhook.")
     secret_key_file: str = _setting("", "File with the keys that seal secrets; empty: no secrets, no hosted joblets.")
     cluster_key_file: str = _setting("", "File with the key that replicas prove themselves to each other with.")
+    audit: str = _setting("", "File of the audit log, - for stdout; reopened on SIGHUP; empty: no audit log.")
     insecure: bool = _setting(False, "Ask no caller for credentials: everybody on this machine may do everything.")
     hosting_dir: str = _setting("", "Folder for the files of hosted joblets; empty: a temporary folder.")
     cluster_api_kubeconfig: str = _setting("", "kubeconfig of the management cluster; empty: no provider cluster-api.")

@@ -83,6 +83,10 @@ class AuditLog:
         self._summing: asyncio.Task[None] | None = None
         self._closed = False
 
+    @property
+    def enabled(self) -> bool:
+        return self._lines is not None
+
     def start(self) -> None:
         if self._lines is not None:
             self._lines.start()

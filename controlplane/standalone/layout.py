@@ -51,6 +51,10 @@ class Layout:
     def joblet_token(self, target: str) -> Path:
         return self.joblets / target / TOKEN_FILE
 
+    def audit(self, number: int) -> Path:
+        """The audit log of a replica, kept small like every log."""
+        return self.log(f"audit-replica-{number}")
+
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 

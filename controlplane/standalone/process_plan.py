@@ -81,7 +81,7 @@ def plan_processes(layout: Layout, binary: EtcdBinary, ports: Ports, options: Up
     keys = (*keys, "--insecure") if options.insecure else (*keys, "--cluster-key-file", str(layout.cluster_key))
     for_targets = (*keys, "--local-targets", str(layout.joblets), "--local-endpoints", endpoints)
     servers = tuple(
-        _replica(f"replica-{number}", client, grpc, http, for_targets)
+        _replica(f"replica-{number}", client, grpc, http, (*for_targets, "--audit", str(layout.audit(number))))
         for number, (grpc, http) in enumerate(addresses, 1)
     )
     workers = tuple(_joblet(layout, name, endpoints, closed=not options.insecure) for name in options.target_names)

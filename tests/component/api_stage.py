@@ -13,9 +13,11 @@ import grpc
 from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
 from controlplane.apiserver.access_book import AccessBook
 from controlplane.apiserver.api_ports import ApiPorts, Reads, ReplicaIdentity, Writes
+from controlplane.apiserver.audit import AuditLog
 from controlplane.apiserver.commands.group_writer import GroupWriter
-from controlplane.apiserver.edge import grpc_calls, grpc_services
+from controlplane.apiserver.edge import grpc_services
 from controlplane.apiserver.edge.access_gate import AccessGate
+from controlplane.apiserver.edge.grpc_server import gate_ports
 from controlplane.apiserver.edge.limited_server import LimitedServer
 from controlplane.apiserver.joblets.joblet_streams import JobletStreams
 from controlplane.apiserver.logs.log_broker import LogBroker
@@ -118,6 +120,7 @@ async def an_api(
     keyring: Keyring = NO_KEYS,
     options: Sequence[tuple[str, int]] = (),
     closed: bool = False,
+    audit: str = "",
 ) -> AsyncIterator[Api]:
     clock = SystemClock()
     store = Store(EtcdOptions(endpoints=(endpoint,)), clock)
@@ -137,7 +140,9 @@ async def an_api(
     server = grpc.aio.server(options=options)
     broker = LogBroker()
     book = AccessBook(ports.reads, clock) if closed else None
-    limited = LimitedServer(server, AccessGate(cache, book, grpc_calls.refuse))
+    log = AuditLog(audit, clock)
+    log.start()
+    limited = LimitedServer(server, AccessGate(gate_ports(ports, book, log)))
     grpc_services.register(limited, grpc_services.services(ports, broker, JobletStreams(ports, broker)))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -150,6 +155,7 @@ async def an_api(
     finally:
         await channel.close()
         await server.stop(0)
+        await log.close()
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await store.close()

@@ -1,8 +1,9 @@
 """The gate: every call of every service passes here before its request is read.
 
-The gate authenticates the caller, asks the table of rights whether the caller may ever use the method, and puts the
-subject where `grpc_calls` finds it. Streams are open for as long as the rights with which they began: a stream ends
-when its token is revoked or expires, or when a binding changes what its subject may do.
+The gate authenticates the caller, asks the table of rights whether the caller may ever use the method, counts the call
+against the limits of its subject, and puts the subject where `grpc_calls` finds it. Streams are open for as long as the
+rights with which they began: a stream ends when its token is revoked or expires, or when a binding changes what its
+subject may do. Mutating and refused calls are written to the audit log.
 """
 
 from __future__ import annotations
@@ -10,90 +11,171 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
+from controlplane.aio.clock import Clock
 from controlplane.apiserver import authorisation
 from controlplane.apiserver.access_book import AccessBook
+from controlplane.apiserver.audit import AuditLog, AuditRecord, Decision
 from controlplane.apiserver.authorisation import Right, Verb
 from controlplane.apiserver.call import Metadata
+from controlplane.apiserver.edge.call_notes import NOTE, REFUSALS, CallNote, object_in
+from controlplane.apiserver.edge.subject_limits import SubjectLimits
 from controlplane.cache.reflector import Cache
-from controlplane.model.access import ANYONE, Subject
+from controlplane.model import times
+from controlplane.model.access import ANYONE, Role, Subject
 from controlplane.model.errors import ControlPlaneError, Unauthenticated, Unavailable
+from controlplane.model.identity import Mint
 
 # The subject of the call that the present task serves.
 CALLER: ContextVar[Subject] = ContextVar("caller", default=ANYONE)
 # A replica that has not heard of etcd for longer may have missed a revocation.
 MOST_AGE_SECONDS = 5.0
 _SCHEME = "bearer "
+_UNLIMITED = (Role.JOBLET, Role.REPLICA)
+
+# The context of a call is gRPC's.
+Context = Any
+Serve = Callable[[Any, Context], Awaitable[Any]]
+Refuse = Callable[[Context, ControlPlaneError], Awaitable[Any]]
 
 
-class CallContext(Protocol):
-    def invocation_metadata(self) -> Metadata | None: ...
+@dataclass(frozen=True, slots=True)
+class GatePorts:
+    """Without a book the plane is open: every caller is ANYONE. `refuse` answers a call with an error."""
 
-
-Serve = Callable[[Any, Any], Awaitable[Any]]
-Refuse = Callable[[Any, ControlPlaneError], Awaitable[Any]]
+    cache: Cache
+    clock: Clock
+    mint: Mint
+    refuse: Refuse
+    book: AccessBook | None
+    audit: AuditLog
 
 
 class AccessGate:
-    """Without a book the plane is open: every caller is ANYONE."""
-
-    def __init__(self, cache: Cache, book: AccessBook | None, refuse: Refuse) -> None:
-        self._cache = cache
-        self._book = book
-        self._refuse = refuse
+    def __init__(self, ports: GatePorts) -> None:
+        self._ports = ports
+        self._limits = SubjectLimits(ports.clock)
         self._streams: dict[_OpenStream, None] = {}
-        if book is not None:
-            book.changed = self._end_streams
+        if ports.book is not None:
+            ports.book.changed = self._end_streams
 
     def guarded(self, method: str, serve: Serve, *, stream: bool) -> Serve:
         """Broken for a method without a row in the table of rights."""
         right = authorisation.right_of(method)
-        if self._book is None or right.verb is Verb.OPEN:
+        if right.verb is Verb.OPEN:
             return serve
-        book = self._book
 
-        async def call(request: Any, context: Any) -> Any:
+        async def call(request: Any, context: Context) -> Any:
+            note = CallNote()
+            NOTE.set(note)
+            subject, answer = Subject(), None
             try:
-                text, subject = await self._admit(book, right, context)
+                text, subject = await self._admit(right, context)
+                CALLER.set(subject)
+                if stream and self._ports.book is not None:
+                    answer = await self._follow(text, subject, serve(request, context))
+                else:
+                    answer = await serve(request, context)
+                return answer
             except ControlPlaneError as error:
-                return await self._refuse(context, error)
-            CALLER.set(subject)
-            if not stream:
-                return await serve(request, context)
-            return await self._follow(_OpenStream(book, text, subject), serve(request, context), context)
+                return await self._ports.refuse(context, error)
+            finally:
+                await self._audit(_Heard(method, right, subject, context.peer()), note, answer)
 
         return call
 
-    async def _admit(self, book: AccessBook, right: Right, context: CallContext) -> tuple[str, Subject]:
-        if self._cache.age_seconds > MOST_AGE_SECONDS:
-            raise Unavailable(f"this replica has not heard from etcd for {self._cache.age_seconds:.0f} s; ask another")
+    def received(self, byte_count: int) -> None:
+        """Counts a request of the present call; LimitExceeded when its subject sent too much."""
+        subject = CALLER.get()
+        if self._is_limited(subject):
+            self._limits.received(subject.name, byte_count)
+
+    async def _admit(self, right: Right, context: Context) -> tuple[str, Subject]:
+        """The credentials and the subject of a caller who may ever use the method."""
+        book, cache = self._ports.book, self._ports.cache
+        if book is None:
+            return "", ANYONE
+        if cache.age_seconds > MOST_AGE_SECONDS:
+            raise Unavailable(f"this replica has not heard from etcd for {cache.age_seconds:.0f} s; ask another")
         text = _token_in(context.invocation_metadata())
         subject = await book.authenticate(text)
         authorisation.check(subject, right.verb, right.kind)
+        if self._is_limited(subject):
+            self._limits.admit(subject.name)
         return text, subject
 
-    async def _follow(self, stream: _OpenStream, serving: Awaitable[Any], context: Any) -> Any:
+    def _is_limited(self, subject: Subject) -> bool:
+        """Joblets and replicas are bounded by the number of their streams and targets."""
+        return self._ports.book is not None and not all(role in _UNLIMITED for role in subject.roles)
+
+    async def _follow(self, text: str, subject: Subject, serving: Awaitable[Any]) -> Any:
         """Serves until the call or the rights of its subject end."""
         work = asyncio.ensure_future(serving)
+        try:
+            if not self._is_limited(subject):
+                return await self._until_over(text, subject, work)
+            with self._limits.stream(subject.name):
+                return await self._until_over(text, subject, work)
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+    async def _until_over(self, text: str, subject: Subject, work: asyncio.Future[Any]) -> Any:
+        assert self._ports.book is not None
+        stream = _OpenStream(self._ports.book, text, subject)
         self._streams[stream] = None
         try:
             await asyncio.wait({work, stream.over}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
-                return await self._refuse(context, stream.over.result())
+                raise stream.over.result()
             return work.result()
         finally:
             del self._streams[stream]
             stream.close()
-            if not work.done():
-                work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
 
     def _end_streams(self) -> None:
         for stream in list(self._streams):
             stream.look()
+
+    async def _audit(self, heard: _Heard, note: CallNote, answer: Any) -> None:
+        refused = isinstance(note.error, REFUSALS)
+        if not self._ports.audit.enabled or not (refused or heard.right.mutates):
+            return
+        decision: Decision = "refused" if refused else "allowed" if answer is not None else "failed"
+        name, owner = object_in(note.request, answer)
+        record = AuditRecord(
+            time=times.show(self._ports.clock.wall()),
+            subject=heard.subject.name,
+            via=heard.subject.via,
+            peer=heard.peer,
+            method=heard.method,
+            verb=heard.right.verb,
+            kind=heard.right.kind,
+            name=name,
+            owner=owner,
+            decision=decision,
+            reason="" if note.error is None else f"{type(note.error).__name__}: {note.error}",
+            revision=getattr(answer, "revision", 0),
+            request_id=self._ports.mint.make(),
+        )
+        if refused:
+            self._ports.audit.refuse(record)
+        else:
+            # The change is made: a client who hangs up now does not take its record along.
+            await asyncio.shield(self._ports.audit.write(record))
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """A call as the gate heard it."""
+
+    method: str
+    right: Right
+    subject: Subject
+    peer: str
 
 
 class _OpenStream:

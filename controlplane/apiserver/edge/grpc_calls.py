@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.edge.access_gate import CALLER
+from controlplane.apiserver.edge.call_notes import NOTE
 from controlplane.apiserver.edge.methods import ApiMethod, Methods
 from controlplane.model.errors import Broken, ControlPlaneError, LimitExceeded
 from controlplane.wire import status_codes
@@ -95,6 +96,9 @@ def _duplex(row: ApiMethod) -> Serve:
 
 def _supervised(name: str, serve: Serve) -> Serve:
     async def call(request: Any, context: Context) -> Any:
+        note = NOTE.get()
+        if note is not None and isinstance(request, Message):
+            note.request = request
         try:
             return await serve(request, context)
         except ControlPlaneError as error:
@@ -119,6 +123,9 @@ def _call(context: Context, min_revision: int) -> Call:
 
 
 async def refuse(context: Context, error: ControlPlaneError) -> NoReturn:
+    note = NOTE.get()
+    if note is not None:
+        note.error = error
     message, field = str(error), getattr(error, "field", "")
     short_message, short_field = _cut(message, _MAX_MESSAGE_BYTES), _cut(field, _MAX_FIELD_BYTES)
     if (short_message, short_field) != (message, field):

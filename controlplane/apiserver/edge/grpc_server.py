@@ -19,9 +19,10 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from controlplane.aio import descriptors
 from controlplane.apiserver.access_book import AccessBook
 from controlplane.apiserver.api_ports import ApiPorts
+from controlplane.apiserver.audit import AuditLog
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.edge import grpc_calls, grpc_services
-from controlplane.apiserver.edge.access_gate import AccessGate
+from controlplane.apiserver.edge.access_gate import AccessGate, GatePorts
 from controlplane.apiserver.edge.http.bounded_site import BoundedSite
 from controlplane.apiserver.edge.http.probes import application
 from controlplane.apiserver.edge.limited_server import LimitedServer
@@ -63,7 +64,8 @@ OPTIONS = [
 
 
 class ApiServer:
-    def __init__(self, ports: ApiPorts, *, grpc_address: str, http_address: str) -> None:
+    def __init__(self, ports: ApiPorts, *, grpc_address: str, http_address: str, audit: str = "") -> None:
+        """`audit` is the file of the audit log, `-` for stdout, empty for none."""
         self._ports = ports
         self._grpc_wanted = address.parse_served(grpc_address, "--grpc")
         self._http_wanted = address.parse_served(http_address, "--http")
@@ -71,6 +73,7 @@ class ApiServer:
         self._server = grpc.aio.server(options=[*OPTIONS, connections])
         self._health = health.aio.HealthServicer()
         self.logs = LogBroker(ports.peer_credential)
+        self.audit = AuditLog(audit, ports.writes.clock)
         self._joblets = JobletStreams(ports, self.logs)
         self._http: web.AppRunner | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -83,7 +86,8 @@ class ApiServer:
         book = None
         if ports.closed:
             book = AccessBook(ports.reads, ports.writes.clock, ports.cluster_key, lambda: self.grpc_address)
-        limited = LimitedServer(self._server, AccessGate(ports.reads.cache, book, grpc_calls.refuse))
+        self.audit.start()
+        limited = LimitedServer(self._server, AccessGate(gate_ports(ports, book, self.audit)))
         grpc_services.register(limited, grpc_services.services(self._ports, self.logs, self._joblets))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, limited)
         reflected = {"ServerReflectionInfo": _reflection()}
@@ -107,6 +111,7 @@ class ApiServer:
         await self.logs.close()
         if self._http is not None:
             await self._http.cleanup()
+        await self.audit.close()
 
     def _bind_grpc(self) -> int:
         port = transport.bind_port(self._server, str(self._grpc_wanted))
@@ -143,6 +148,11 @@ class ApiServer:
         status = health_pb2.HealthCheckResponse
         for name in ("", *grpc_services.SERVICES):
             await self._health.set(name, status.SERVING if ready else status.NOT_SERVING)
+
+
+def gate_ports(ports: ApiPorts, book: AccessBook | None, audit: AuditLog) -> GatePorts:
+    writes = ports.writes
+    return GatePorts(ports.reads.cache, writes.clock, writes.mint, grpc_calls.refuse, book, audit)
 
 
 def _reflection() -> ApiMethod:

@@ -60,7 +60,7 @@ class LimitedServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, limited),))
 
     def _limited(self, handler: Any, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
-        request = _Requests(method.input_type, handler.request_deserializer, self._receiving)
+        request = _Requests(method.input_type, handler.request_deserializer, self._receiving, self._gate.received)
         if handler.stream_stream is not None:
             joblets = method.full_name == _JOBLETS
             stream = request.each_before(handler.stream_stream, waits_for_ever=joblets)
@@ -114,8 +114,15 @@ class _Streams:
 class _Requests:
     """Turns the bytes of one method's requests into messages."""
 
-    def __init__(self, descriptor: Descriptor, parse: Callable[[bytes], Any], receiving: ReceiveSlots) -> None:
+    def __init__(
+        self,
+        descriptor: Descriptor,
+        parse: Callable[[bytes], Any],
+        receiving: ReceiveSlots,
+        count_bytes: Callable[[int], None],
+    ) -> None:
         self._descriptor = descriptor
+        self._count_bytes = count_bytes
         self._parse = parse
         self._receiving = receiving
         self._most_bytes = request_limits.most_bytes(descriptor)
@@ -129,6 +136,7 @@ class _Requests:
                 raw = await self._receiving.message(context.read, context.peer())
                 if raw is grpc.aio.EOF:
                     raise Invalid("request", "is missing")
+                self._count_bytes(len(raw))
                 message = self._read(raw) if len(raw) <= LARGE_BYTES else await self._read_large(raw)
             except ControlPlaneError as error:
                 await grpc_calls.refuse(context, error)
