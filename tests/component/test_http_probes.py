@@ -19,6 +19,8 @@ from controlplane.model.leadership import Term
 from tests.component.joblet_sessions.stage import PATIENCE_SECONDS, Api, Stage, staged
 from tests.etcd import Etcd
 
+SINCE = "2026-01-01T00:00:00.000Z"
+
 
 @pytest.fixture
 async def stage(etcd: Etcd) -> AsyncIterator[Stage]:
@@ -29,6 +31,10 @@ async def stage(etcd: Etcd) -> AsyncIterator[Stage]:
 async def get(api: Api, path: str) -> tuple[int, Any]:
     async with aiohttp.ClientSession() as session, session.get(api.server.http_address + path) as answer:
         return answer.status, await answer.json()
+
+
+def a_term() -> Term:
+    return Term(epoch=7, id="replica-1", incarnation="replica-1-life-1", since=SINCE, grpc="a:1", http="http://a:2")
 
 
 async def healthy(api: Api, wanted: int) -> None:
@@ -76,10 +82,8 @@ async def test_a_replica_that_lost_etcd_says_so_and_recovers(stage: Stage) -> No
 
 async def test_leaderz_names_the_leader_and_whether_it_is_asked_itself(stage: Stage) -> None:
     leader, standby = await stage.an_api(), await stage.an_api()
-    since = "2026-01-01T00:00:00.000Z"
-    term = Term(epoch=7, id="replica-1", incarnation="replica-1-life-1", since=since, grpc="a:1", http="http://a:2")
-    leader.ballot.term = standby.ballot.term = term
-    said = {"id": "replica-1", "epoch": 7, "since": since, "grpc": "a:1", "http": "http://a:2"}
+    leader.ballot.term = standby.ballot.term = a_term()
+    said = {"id": "replica-1", "epoch": 7, "since": SINCE, "grpc": "a:1", "http": "http://a:2"}
     assert await get(leader, "/leaderz") == (200, {**said, "leads": True, "replica": "replica-1"})
     assert await get(standby, "/leaderz") == (200, {**said, "leads": False, "replica": "replica-2"})
 
@@ -88,6 +92,27 @@ async def test_leaderz_says_when_nobody_leads(stage: Stage) -> None:
     status, body = await get(await stage.an_api(), "/leaderz")
     assert status == 503
     assert (body["id"], body["epoch"], body["leads"]) == (None, None, False)
+
+
+async def test_a_probe_of_a_closed_replica_is_told_the_status_code_alone(stage: Stage) -> None:
+    api = await stage.an_api(closed=True)
+    async with aiohttp.ClientSession() as session:
+        for term, status in ((None, 503), (a_term(), 200)):
+            api.ballot.term = term
+            async with session.get(f"{api.server.http_address}/leaderz") as answer:
+                assert (answer.status, await answer.read()) == (status, b"")
+        async with session.get(f"{api.server.http_address}/readyz") as answer:
+            assert answer.status == 200
+
+
+async def test_a_closed_replica_tells_its_health_and_nothing_else_without_credentials(stage: Stage) -> None:
+    api = await stage.an_api(closed=True)
+    await healthy(api, health_pb2.HealthCheckResponse.SERVING)
+    async with grpc.aio.insecure_channel(api.server.grpc_address) as channel:
+        call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_reflection_shows_every_service(stage: Stage) -> None:

@@ -60,7 +60,7 @@ class Ballot:
 class Api:
     """The apiserver of one replica with its own connection to etcd and its own cache."""
 
-    def __init__(self, etcd: Etcd, name: str) -> None:
+    def __init__(self, etcd: Etcd, name: str, *, closed: bool = False) -> None:
         clock = SystemClock()
         self.store = Store(EtcdOptions((etcd.endpoint,), timeout_seconds=1.5), clock)
         self.cache = Cache(self.store, clock)
@@ -73,6 +73,7 @@ class Api:
             replica=ReplicaIdentity(name, "1", f"{name}-life-1"),
             election=self.ballot,
             renewals=self.renewals,
+            closed=closed,
         )
         self.server = ApiServer(self.ports, grpc_address="127.0.0.1:0", http_address="127.0.0.1:0")
         self._following: asyncio.Task[None] | None = None
@@ -285,11 +286,14 @@ class Stage:
         self._apis: list[Api] = []
         self._talks: list[Talk] = []
 
-    async def an_api(self, *, follows: bool = True) -> Api:
-        api = Api(self.etcd, f"replica-{len(self._apis) + 1}")
+    async def an_api(self, *, follows: bool = True, closed: bool = False) -> Api:
+        api = Api(self.etcd, f"replica-{len(self._apis) + 1}", closed=closed)
         self._apis.append(api)
+        if closed:
+            # A replica knows its tokens before it serves.
+            await api.follow()
         await api.start()
-        if follows:
+        if follows and not closed:
             await api.follow()
         return api
 

@@ -16,6 +16,7 @@ class Probes:
         self._cache = ports.reads.cache
         self._replica = ports.replica
         self._election = ports.election
+        self._closed = ports.closed
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -33,8 +34,13 @@ class Probes:
         return answer(503, {**body, "why": why}) if why else answer(200, body)
 
     async def leaderz(self, _request: web.Request) -> web.Response:
-        """`leads`: the asked replica leads. All other fields are null without a leader."""
+        """`leads`: the asked replica leads. All other fields are null without a leader.
+
+        Where callers need credentials, a probe, which has none, is told the status code alone.
+        """
         term = self._election.leader()
+        if self._closed:
+            return web.Response(status=503 if term is None else 200)
         if term is None:
             nobody = dict.fromkeys(("id", "epoch", "since", "grpc", "http"))
             return answer(503, {**nobody, "leads": False, "replica": self._replica.id})
