@@ -57,6 +57,11 @@ class Part:
                 self._command, cwd=self._root, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
+    def change_flags(self, changed: Mapping[str, Sequence[str]]) -> None:
+        """Puts other words in the place of a word of the command, from the next start on."""
+        assert set(changed) <= set(self._command)
+        self._command = [part for word in self._command for part in changed.get(word, [word])]
+
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 

@@ -1,7 +1,11 @@
-"""F18: replicas and joblets of this version and of the one before it, on one etcd; failover each way."""
+"""F18: replicas and joblets of this version and of the one before it, on one etcd; failover each way.
+
+And replicas that ask for credentials beside others that do not, while an open plane is closed.
+"""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -9,8 +13,9 @@ import msgspec
 import pytest
 
 from controlplane.client import Client
+from controlplane.model.errors import Unauthenticated
 from controlplane.store import keys
-from controlplane.wire.v1 import orders_pb2
+from controlplane.wire.v1 import common_pb2, orders_pb2
 from tests.credentials import TOKEN
 from tests.fault_reports import Tell
 from tests.robustness import promises
@@ -95,3 +100,33 @@ async def rewrite(world: World, order: str, name: str) -> None:
             await world.witness.caught_up()
             stored = msgspec.json.decode(world.witness.values[keys.order(order)].value)
             assert stored["later"] == {"a": [1]}
+
+
+async def test_an_open_plane_is_closed_replica_by_replica_under_load(tmp_path: Path, tell: Tell) -> None:
+    """Joblets and clients have tokens before the first replica asks for them; then nothing stands still."""
+    async with a_world(tmp_path, Plan(insecure=True)) as world, load(world.endpoints) as running:
+        for name in world.replicas:
+            assert await is_open(world, name)
+            rates = await running.warm()
+            leads = name == world.witness.leader
+            fault = Fault(world)
+            world.replicas[name].signal(signal.SIGTERM)
+            assert await world.replicas[name].ended() == 0
+            if leads:
+                tell(f"{name} closed: {await fault.followed(within=1.0, rates=rates)}")
+            world.close_access(name)
+            world.replicas[name].start()
+            await world.ready()
+            assert not await is_open(world, name)
+        await promises.kept(world, running)
+        assert all(phase == "Ready" for phase in world.witness.targets.values())
+
+
+async def is_open(world: World, name: str) -> bool:
+    """Whether the replica answers a caller without credentials."""
+    async with Client([world.replicas[name].grpc]) as client:
+        try:
+            await client.orders.page(common_pb2.ListRequest(limit=1))
+        except Unauthenticated:
+            return False
+        return True

@@ -71,6 +71,10 @@ class World:
             root=self.plan.roots.get(name, ROOT),
         )
 
+    def close_access(self, name: str) -> None:
+        """The replica is to ask for credentials from its next start on."""
+        self.replicas[name].change_flags({"--insecure": ["--cluster-key-file", str(self.cluster_key)]})
+
     def _access(self, name: str) -> list[str]:
         """An older version asks nobody for credentials, so that beside it none may."""
         if name in self.plan.roots:
