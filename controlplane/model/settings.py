@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from controlplane.model.bounds import MAX_TASKS, Amounts, Count, Line, Weight
+from controlplane.model.bounds import MAX_TASKS, Amounts, Count, Few, Line, Name, Weight
 from controlplane.model.object import Object, Part
 
 EVERYONE = "*"
@@ -39,6 +39,20 @@ class Quota(Part, frozen=True, kw_only=True):
     quantities: Amounts = {}
 
 
+class Restriction(Part, frozen=True, kw_only=True):
+    """What the orders of a role may not ask for. `max_priority` 0 and empty lists restrict nothing.
+
+    strict_targets: the targets that a strict policy may name. images: fronts of the allowed images. preempts, secrets:
+    whether orders may stop other work, and whether jobs may name secrets for pulling images.
+    """
+
+    max_priority: Annotated[int, Meta(ge=0, le=100)] = 0
+    strict_targets: Few[Name] = ()
+    preempts: bool = True
+    images: Few[Line] = ()
+    secrets: bool = True
+
+
 class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     """Durations in seconds.
 
@@ -53,6 +67,7 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     after the end of its joblet's session a target is called Suspect; such a target gets no new work from the first
     moment. drain_timeout: how long work on a drained target may take, where the drain itself does not say.
     max_waiting_orders, max_waiting_tasks: with so many waiting orders, or waiting tasks, no new order is taken.
+    restrictions: by role, what its orders may not ask for.
     """
 
     default_requests: Amounts = field(default_factory=lambda: {"cpu": 1})
@@ -74,6 +89,7 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     drain_timeout: _UpToYear = 300
     max_waiting_orders: Count = 200_000
     max_waiting_tasks: Count = 2_000_000
+    restrictions: Annotated[dict[Line, Restriction], Meta(max_length=16)] = {}
 
     def quota_of(self, owner: str) -> Quota | None:
         return self.quotas.get(owner) or self.quotas.get(EVERYONE)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from controlplane.aio.lru import Lru
 from controlplane.apiserver import authorisation
-from controlplane.apiserver.admission import catalogue, field_warnings, order_admission
+from controlplane.apiserver.admission import catalogue, field_warnings, order_admission, restrictions
 from controlplane.apiserver.admission.admit_caught_up import gives_time_limits
 from controlplane.apiserver.admission.catalogue import Catalogue
 from controlplane.apiserver.admission.field_warnings import FieldWarning
@@ -89,6 +89,13 @@ class OrderAdmission:
         now = times.show(times.FIRST)
         order = order_admission.build(request, resolution, subject=subject, identity="", now=now, content=digest)
         authorisation.check(subject, Verb.CREATE, "Order", order.owner, field="owner")
+        restrictions.check(
+            restrictions.restriction_of(subject, existing.settings()),
+            resolution.demands,
+            priority=order.priority,
+            target_policy=order.target_policy,
+            preempts=order.preempts,
+        )
         codec.check(order)
         warnings = field_warnings.of(request) + order_admission.doubts(request, resolution, existing)
         admitted = AdmittedOrder(order, warnings)

@@ -13,6 +13,7 @@ from controlplane.apiserver.admission import catalogue, gang, pod_fields
 from controlplane.apiserver.admission import job_admission as jobs
 from controlplane.apiserver.admission import packet_admission as packets
 from controlplane.apiserver.admission.catalogue import Catalogue
+from controlplane.apiserver.admission.restrictions import NOTHING_SPECIAL, Demands, demands_of
 from controlplane.model.errors import LimitExceeded
 from controlplane.model.job import Job
 from controlplane.model.order import Resolved, ResolvedJob, content_digest
@@ -44,6 +45,7 @@ class Resolution:
     tasks_total: int
     gang_bytes: int = 0
     where: tuple[Where, ...] = ()
+    demands: Demands = NOTHING_SPECIAL
 
 
 def resolve(packet: Packet, existing: Catalogue) -> Resolution:
@@ -73,6 +75,7 @@ def resolve(packet: Packet, existing: Catalogue) -> Resolution:
         tasks_total=whole.task_count(),
         gang_bytes=gang.size(whole) if whole.gang else 0,
         where=tuple(_where(whole)),
+        demands=demands_of(part.job for part in whole.jobs),
     )
 
 

@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.admission.fields import at
+from controlplane.apiserver.admission.restrictions import RESTRICTED_ROLES
 from controlplane.model import silence
 from controlplane.model.errors import Invalid, LimitExceeded
-from controlplane.model.settings import EVERYONE, Quota, Settings, Weights
+from controlplane.model.settings import EVERYONE, Quota, Restriction, Settings, Weights
 from controlplane.store import codec
 
 PLACEMENTS = ("balance", "pack")
@@ -35,6 +36,7 @@ def admit(settings: Settings, path: str = "") -> Settings:
         raise Invalid(at(path, field), rule)
     requests = fields.quantities(settings.default_requests, at(path, "default_requests"))
     _placing(settings, path)
+    _restrictions(settings.restrictions, at(path, "restrictions"))
     admitted = replace(settings, default_requests=requests, quotas=_quotas(settings.quotas, at(path, "quotas")))
     codec.check(admitted, path)
     return admitted
@@ -49,6 +51,16 @@ def _placing(settings: Settings, path: str) -> None:
     fields.number(settings.event_ttl, at(path, "event_ttl"), least=60, most=_YEAR)
     fields.number(settings.stats_interval, at(path, "stats_interval"), least=1, most=3600)
     fields.number(settings.failure_memory, at(path, "failure_memory"), least=0, most=_YEAR)
+
+
+def _restrictions(restrictions: dict[str, Restriction], field: str) -> None:
+    for role, restriction in restrictions.items():
+        here = at(field, role[:64])
+        fields.one_of(role, RESTRICTED_ROLES, here)
+        fields.number(restriction.max_priority, f"{here}.max_priority", least=0, most=100)
+        fields.names(restriction.strict_targets, f"{here}.strict_targets")
+        for position, image in enumerate(restriction.images):
+            fields.line(image, f"{here}.images[{position}]")
 
 
 def _quotas(quotas: dict[str, Quota], field: str) -> dict[str, Quota]:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from controlplane.apiserver.admission import catalogue, fields, gang, pod_fields
+from controlplane.apiserver.admission import catalogue, fields, gang, pod_fields, restrictions
 from controlplane.apiserver.admission import job_admission as jobs
 from controlplane.apiserver.admission import order_admission as orders
 from controlplane.apiserver.admission.admit_caught_up import admit_caught_up, gives_time_limits
@@ -40,7 +40,7 @@ class OrderUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 async def change_of(reads: Reads, subject: Subject, update: OrderUpdate) -> OrderChange:
     """One change for all fields of the update; Refused, with the field, before anything is written."""
-    fields_set = await admit_caught_up(reads, subject, lambda existing: _admitted(update, existing))
+    fields_set = await admit_caught_up(reads, subject, lambda existing: _admitted(update, existing, subject))
 
     def change(order: Order, phase: str) -> Order:
         changed = replace(order, **fields_set)
@@ -52,14 +52,17 @@ async def change_of(reads: Reads, subject: Subject, update: OrderUpdate) -> Orde
     return change
 
 
-def _admitted(update: OrderUpdate, existing: Catalogue) -> dict[str, Any]:
+def _admitted(update: OrderUpdate, existing: Catalogue, subject: Subject) -> dict[str, Any]:
     """The fields of the order set by the update, by name."""
     fields_set: dict[str, Any] = {}
+    restriction = restrictions.restriction_of(subject, existing.settings())
     if update.priority is not UNSET:
         orders.priority(update.priority)
+        restrictions.check_priority(restriction, update.priority)
         fields_set["priority"] = update.priority
     if update.target_policy is not UNSET:
         jobs.policy(update.target_policy or None, existing, "target_policy")
+        restrictions.check_policy(restriction, update.target_policy or "any")
         fields_set["target_policy"] = update.target_policy or None
     if update.deadline is not UNSET:
         if update.deadline:

@@ -1035,6 +1035,27 @@ class Settings(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class RestrictionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Restriction: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Restriction | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DEFAULT_REQUESTS_FIELD_NUMBER: _builtins.int
     CLEAN_UP_FIELD_NUMBER: _builtins.int
     TARGET_GRACE_FIELD_NUMBER: _builtins.int
@@ -1055,6 +1076,7 @@ class Settings(_message.Message):
     STATS_INTERVAL_FIELD_NUMBER: _builtins.int
     MAX_WAITING_ORDERS_FIELD_NUMBER: _builtins.int
     MAX_WAITING_TASKS_FIELD_NUMBER: _builtins.int
+    RESTRICTIONS_FIELD_NUMBER: _builtins.int
     clean_up: _builtins.float
     target_grace: _builtins.float
     joblet_lease: _builtins.float
@@ -1080,6 +1102,10 @@ class Settings(_message.Message):
     def quotas(self) -> _containers.MessageMap[_builtins.str, Global___Quota]:
         """by owner"""
 
+    @_builtins.property
+    def restrictions(self) -> _containers.MessageMap[_builtins.str, Global___Restriction]:
+        """by role"""
+
     def __init__(
         self,
         *,
@@ -1103,10 +1129,11 @@ class Settings(_message.Message):
         stats_interval: _builtins.float | None = ...,
         max_waiting_orders: _builtins.int | None = ...,
         max_waiting_tasks: _builtins.int | None = ...,
+        restrictions: _abc.Mapping[_builtins.str, Global___Restriction] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_max_waiting_orders", b"_max_waiting_orders", "_max_waiting_tasks", b"_max_waiting_tasks", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "max_waiting_orders", b"max_waiting_orders", "max_waiting_tasks", b"max_waiting_tasks", "placement", b"placement", "reservations", b"reservations", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_max_waiting_orders", b"_max_waiting_orders", "_max_waiting_tasks", b"_max_waiting_tasks", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "max_waiting_orders", b"max_waiting_orders", "max_waiting_tasks", b"max_waiting_tasks", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "revision", b"revision", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_max_waiting_orders", b"_max_waiting_orders", "_max_waiting_tasks", b"_max_waiting_tasks", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "max_waiting_orders", b"max_waiting_orders", "max_waiting_tasks", b"max_waiting_tasks", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "restrictions", b"restrictions", "revision", b"revision", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_up: _TypeAlias = _typing.Literal["clean_up"]  # noqa: Y015
     _WhichOneofArgType__clean_up: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up"]  # noqa: Y015
@@ -1174,6 +1201,55 @@ class Settings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__target_suspect) -> _WhichOneofReturnType__target_suspect | None: ...
 
 Global___Settings: _TypeAlias = Settings  # noqa: Y015
+
+@_typing.final
+class Restriction(_message.Message):
+    """What the orders of a role may not ask for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_PRIORITY_FIELD_NUMBER: _builtins.int
+    STRICT_TARGETS_FIELD_NUMBER: _builtins.int
+    PREEMPTS_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
+    max_priority: _builtins.int
+    """0: any"""
+    preempts: _builtins.bool
+    """false: orders may not stop other work"""
+    secrets: _builtins.bool
+    """false: jobs may not name secrets for pulling images"""
+    @_builtins.property
+    def strict_targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """those that a strict policy may name; empty: any"""
+
+    @_builtins.property
+    def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """fronts of the allowed images; empty: any"""
+
+    def __init__(
+        self,
+        *,
+        max_priority: _builtins.int = ...,
+        strict_targets: _abc.Iterable[_builtins.str] | None = ...,
+        preempts: _builtins.bool | None = ...,
+        images: _abc.Iterable[_builtins.str] | None = ...,
+        secrets: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_preempts", b"_preempts", "_secrets", b"_secrets", "preempts", b"preempts", "secrets", b"secrets"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_preempts", b"_preempts", "_secrets", b"_secrets", "images", b"images", "max_priority", b"max_priority", "preempts", b"preempts", "secrets", b"secrets", "strict_targets", b"strict_targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__preempts: _TypeAlias = _typing.Literal["preempts"]  # noqa: Y015
+    _WhichOneofArgType__preempts: _TypeAlias = _typing.Literal["_preempts", b"_preempts"]  # noqa: Y015
+    _WhichOneofReturnType__secrets: _TypeAlias = _typing.Literal["secrets"]  # noqa: Y015
+    _WhichOneofArgType__secrets: _TypeAlias = _typing.Literal["_secrets", b"_secrets"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__preempts) -> _WhichOneofReturnType__preempts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__secrets) -> _WhichOneofReturnType__secrets | None: ...
+
+Global___Restriction: _TypeAlias = Restriction  # noqa: Y015
 
 @_typing.final
 class SettingsRequest(_message.Message):
