@@ -22,7 +22,7 @@ def test_an_order_outlives_its_supervisor_its_replica_and_a_down_and_up(folder: 
     started = folder.up()
     assert started.returncode == 0, started.stderr
     assert started.stdout.startswith("The control plane is up.")
-    assert sorted(folder.up_json()) == ["etcd", "etcd_pids", "joblets", "replicas"]
+    assert sorted(folder.up_json()) == ["etcd", "etcd_pids", "joblets", "replicas", "tls", "token_file"]
     again = folder.up()
     assert (again.returncode, again.stdout) == (1, "")
     assert "error: AlreadyExists: a control plane already runs from" in again.stderr
