@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from controlplane.cache.job_ledger import SUCCEEDED
@@ -87,7 +86,7 @@ def _coming(ledger: OrderLedger, world: World) -> Iterator[tuple[float, Waiting]
         for tasks in waiting:
             more = tasks.group.count - there[_key(tasks)]
             if more > 0:
-                yield (at - world.now).total_seconds(), replace(tasks, group=replace(tasks.group, count=more))
+                yield (at - world.now).total_seconds(), tasks.counting(more)
         there = _counts(waiting) | there
         moment = ledger.next_time(moment)
         if moment is None:

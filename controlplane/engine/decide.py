@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice, repeat
+
+import msgspec
 
 from controlplane.engine import gangs, reason_codes, reserving, supposing
 from controlplane.engine.decision import Batch, Decision
@@ -53,7 +55,7 @@ def decide(world: World, queues: Iterable[Queue], blame: Blame | None = None) ->
     queues = list(queues)
     if not world.made_rooms and not any(queue.signature.preempts for queue in queues):
         return _Cycle(world, queues).run(blame).decision()
-    queues = [replace(queue, groups=tuple(queue.groups)) for queue in queues]
+    queues = [msgspec.structs.replace(queue, groups=tuple(queue.groups)) for queue in queues]
     in_vain: frozenset[str] = frozenset()
     for _ in range(_MOST_TRIES):
         cycle = _Cycle(world, queues, may_displace=True, in_vain=in_vain).run(blame)

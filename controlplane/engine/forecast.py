@@ -113,7 +113,7 @@ class Forecast:
         key = (*tasks.line, tasks.signature, tasks.group.rank, tasks.group.job)
         before = self._waiting.get(key)
         count = tasks.group.count + (before.group.count if before is not None else 0)
-        self._waiting[key] = replace(tasks, group=replace(tasks.group, count=count))
+        self._waiting[key] = tasks.counting(count)
 
     def _queues(self) -> list[Queue]:
         lines: dict[tuple[object, ...], list[Waiting]] = {}
@@ -166,14 +166,14 @@ class Forecast:
             if some == tasks.group.count:
                 del self._waiting[key]
             else:
-                self._waiting[key] = replace(tasks, group=replace(tasks.group, count=tasks.group.count - some))
+                self._waiting[key] = tasks.counting(tasks.group.count - some)
         assert sample is not None
         return sample
 
     def _fulfilment(self, placement: Placement, count: int, of: Waiting) -> Fulfilment:
         signature, kind = placement.signature, placement.signature.kind
         identity = f"{SUPPOSED}{len(self._supposed) + 1}"
-        self._supposed[identity] = replace(of, group=replace(of.group, count=count))
+        self._supposed[identity] = of.counting(count)
         self._limits[identity] = self._counted(placement) * count
         return Fulfilment(
             id=identity,

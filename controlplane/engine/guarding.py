@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import msgspec
+
 from controlplane.engine.decide import decide
 from controlplane.engine.decision import Decision
 from controlplane.engine.room import Room
@@ -86,7 +88,7 @@ def decide_guarded(world: World, queues: Callable[[], list[Queue]], ward: Ward) 
 
 def _without_culprits(world: World, queues: list[Queue], ward: Ward) -> tuple[World, Decision]:
     world = room_of(world, ward).world
-    left = [replace(queue, groups=tuple(queue.groups)) for queue in queues]
+    left = [msgspec.structs.replace(queue, groups=tuple(queue.groups)) for queue in queues]
     for _ in range(_MOST_ROUNDS):
         blamed: list[tuple[Queue, Exception]] = []
         try:
@@ -113,7 +115,7 @@ def _without(world: World, queues: list[Queue], blamed: list[tuple[Queue, Except
         orders = {group.order for group, _ in bad}
         rest = tuple(group for group in groups if group.order not in orders)
         if rest:
-            yield replace(queue, groups=rest, tasks=sum(group.count for group in rest))
+            yield msgspec.structs.replace(queue, groups=rest, tasks=sum(group.count for group in rest))
 
 
 def _bad_groups(world: World, queue: Queue, groups: tuple[Group, ...]) -> list[tuple[Group, Exception]]:
@@ -123,7 +125,7 @@ def _bad_groups(world: World, queue: Queue, groups: tuple[Group, ...]) -> list[t
         return []
 
     def probe(some: Sequence[Group]) -> None:
-        decide(world, [replace(queue, groups=tuple(some), tasks=sum(group.count for group in some))])
+        decide(world, [msgspec.structs.replace(queue, groups=tuple(some), tasks=sum(group.count for group in some))])
 
     if _raised(probe, groups[:1]) is not None and _raised(probe, groups[-1:]) is not None:
         # The cause is common to all groups of the queue.

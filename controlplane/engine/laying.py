@@ -9,8 +9,7 @@ evenly to all targets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 
 from controlplane.engine import filtering, leveling, scoring
@@ -19,12 +18,11 @@ from controlplane.engine.room import Room
 from controlplane.engine.signature import Signature
 
 
-@dataclass(slots=True)
-class Laid:
+class Laid(msgspec.Struct, eq=False, gc=False):
     """Rows of targets, and how many tasks each target got."""
 
-    rows: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
+    rows: list[int] = []
+    counts: list[int] = []
     total: int = 0
 
     def add(self, rows: list[int], counts: list[int], total: int) -> None:

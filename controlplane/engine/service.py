@@ -3,14 +3,19 @@ deadline, then age.
 
 Groups with the same priority, owner and signature form a queue. A turn serves a single queue, for as long as no other
 queue would come before the next task of the served queue.
+
+A decision may serve a hundred thousand queues. Groups, queues, lines and turns never refer to each other in a circle,
+so the garbage collector does not track them: its runs would take a good part of the time of the decision.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from controlplane.engine.owners import QUANTUM, Owners
 from controlplane.engine.signature import Signature
@@ -21,8 +26,7 @@ NO_DEADLINE = "~"
 _GROUPS_A_TURN = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, gc=False):
     """Tasks of a single job of an order, ready to be placed now."""
 
     rank: Rank
@@ -34,8 +38,7 @@ class Group:
         return self.rank[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(msgspec.Struct, frozen=True, gc=False):
     """Groups with the same priority, owner and signature in order of rank; `tasks` is the number of tasks of all
     groups.
 
@@ -50,8 +53,7 @@ class Queue:
     parts: tuple[Signature, ...] = ()
 
 
-@dataclass(slots=True)
-class Line:
+class Line(msgspec.Struct, eq=False, gc=False):
     """A queue being served: `head` is the next group, of which `left` tasks are not served yet."""
 
     queue: Queue
@@ -94,8 +96,7 @@ class _Level:
     shares: list[tuple[float, Rank, str]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Turn:
+class Turn(msgspec.Struct, eq=False, gc=False):
     """The turn of a line: the line may place up to `most` tasks before the turn of the next line."""
 
     line: Line
@@ -116,7 +117,7 @@ def _without_a_task(groups: Iterable[Group], order: str, job: str) -> Iterator[G
             missing = 0
             if group.count == 1:
                 continue
-            group = replace(group, count=group.count - 1)
+            group = msgspec.structs.replace(group, count=group.count - 1)
         yield group
 
 

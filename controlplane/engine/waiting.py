@@ -4,8 +4,10 @@ done."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+import msgspec
 
 from controlplane.engine.service import Group, Queue
 from controlplane.engine.signature import Signature
@@ -30,6 +32,10 @@ class Waiting:
     @property
     def line(self) -> tuple[int, str, Signature | None, str]:
         return (self.priority, self.owner, None if self.gang else self.signature, self.gang)
+
+    def counting(self, count: int) -> Waiting:
+        """`count` such tasks."""
+        return replace(self, group=msgspec.structs.replace(self.group, count=count))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,7 +99,7 @@ def test_of_a_queue_only_the_order_that_raises_is_left_out() -> None:
     world = a_world(a_row("t1", cpu=4))
     good, bad = a_queue("good"), a_queue("bad")
     poisoned = Group(("~", "", "bad", 0), "job", POISON)
-    together = replace(good, groups=(*good.groups, poisoned), tasks=2)
+    together = msgspec.structs.replace(good, groups=(*good.groups, poisoned), tasks=2)
     ward = Casualties()
     _, decision = decide_guarded(world, lambda: [together], ward)
     assert list(ward.errors) == [("Order", bad.groups[0].order)]  # type: ignore[index]
