@@ -11,8 +11,7 @@ A step is a single task, or as many tasks as share a fulfilment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from controlplane.engine import scoring
@@ -46,8 +45,7 @@ def even(room: Room, signature: Signature, rows: Rows, most: int) -> tuple[Rows,
     return rows, steps if unit == 1 else steps * unit
 
 
-@dataclass(frozen=True, slots=True)
-class _Slope:
+class _Slope(msgspec.Struct, frozen=True, eq=False, gc=False):
     """How the scores of targets fall with each step. `others` is the constant part of the scores; None when there is no
     such part, so any value with the sort order of the room's score is sufficient."""
 
@@ -67,26 +65,21 @@ class _Slope:
         if steps >= len(first):
             return self._chosen(np.arange(len(first)), self._search(np.arange(len(first)), steps))
         least = _highest(first, steps)
+        again, second = self._again(first, least)
+        if not len(again):
+            return self._rows_at(_best(first, least, steps)), 1
         near = (first >= least).nonzero()[0]
-        first = first[near]
-        again, second = self._again(near, first, least)
-        if len(again):
-            further = self._further(again, second, least)
-            if further is None:
-                return self._chosen(near, self._search(near, steps))
-            taken = _best_steps_of(near, first, *further, steps, len(self.rows))
-            chosen = taken.nonzero()[0]
-            return self._rows_at(chosen), taken[chosen]
-        surplus = len(near) - steps
-        if surplus > 0:
-            # Of equal targets the last ones get none.
-            near = np.delete(near, (first == least).nonzero()[0][-surplus:])
-        return self._rows_at(near), 1
+        further = self._further(again, second, least)
+        if further is None:
+            return self._chosen(near, self._search(near, steps))
+        taken = _best_steps_of(near, first[near], *further, steps, len(self.rows))
+        chosen = taken.nonzero()[0]
+        return self._rows_at(chosen), taken[chosen]
 
     def _rows_at(self, at: Rows) -> Rows:
         return at if self.rows is self.room.floor.all_rows else self.rows[at]
 
-    def _again(self, near: Rows, first: Vector, least: float) -> tuple[Rows, Vector]:
+    def _again(self, first: Vector, least: float) -> tuple[Rows, Vector]:
         """Targets whose second step is as good as the worst step which can be needed, and the rank of that step. A step
         costs at least as much as on the largest target, so few targets have to be looked at."""
         if self.others is None and len(self.signature.needs) == len(self.room.free):
@@ -94,7 +87,7 @@ class _Slope:
             least_first = least + step * self.unit - EPSILON
         else:
             least_first = least
-        few = near[first >= least_first]
+        few = (first >= least_first).nonzero()[0]
         if not len(few):
             return few, first[:0]
         second = self.rank(few, 2 * self.unit)
@@ -151,7 +144,9 @@ class _Slope:
         ranks = self.rank(near[of], self.unit * turn)
         good = ranks >= least
         of, ranks = of[good], ranks[good]
-        return np.bincount(of if len(of) <= steps else of[_best(ranks, steps)], minlength=len(near))
+        if len(of) > steps:
+            of = of[_best(ranks, _highest(ranks, steps), steps)]
+        return np.bincount(of, minlength=len(near))
 
     def _bulk(self, near: Rows, taken: Counts, fits: Counts, least: float, best: float, steps: int) -> Counts:
         """Steps which are surely among the best: all steps above a score level reached by at most `steps` steps."""
@@ -219,11 +214,11 @@ def _highest(ranks: Vector, most: int) -> float:
     return float(parted[len(parted) - most])
 
 
-def _best(ranks: Vector, most: int) -> Rows:
-    """The positions of the `most` highest ranks, in ascending order; of equal ranks the first."""
-    least = _highest(ranks, most)
+def _best(ranks: Vector, least: float, most: int) -> Rows:
+    """The positions of the `most` highest ranks, of which `least` is the lowest, in ascending order; of equal ranks the
+    first."""
     chosen = ranks >= least
-    surplus = int(chosen.sum()) - most
+    surplus = int(np.count_nonzero(chosen)) - most
     if surplus > 0:
         chosen[(ranks == least).nonzero()[0][-surplus:]] = False
     return np.asarray(chosen.nonzero()[0])
