@@ -172,7 +172,7 @@ class Room:
             free = self.free.get(name)
             if free is None or free.item(row) < amount - EPSILON:
                 return False
-        return bool(self.slots[row] > 0)
+        return not self.slotted or bool(self.slots[row] > 0)
 
     def _fits(self, signature: Signature, rows: Rows) -> Counts:
         """How many such tasks go into the free amounts. A task requesting an unknown quantity fits on no target."""
@@ -228,7 +228,8 @@ class Room:
             if part < idle:
                 idle = part
         self.idle[row] = idle
-        self.slots[row] -= 1
+        if self.slotted:
+            self.slots[row] -= 1
         self._note(signature, (row,), (1,))
 
     def take(self, signature: Signature, rows: Rows, counts: Counts | int) -> None:
@@ -239,7 +240,8 @@ class Room:
             self.free[name][rows] = left
             np.minimum(idle, left * self.inverse[name][rows], out=idle)
         self.idle[rows] = idle
-        self.slots[rows] -= counts if signature.pack == 1 else -(-counts // signature.pack)
+        if self.slotted:
+            self.slots[rows] -= counts if signature.pack == 1 else -(-counts // signature.pack)
         self._note(signature, rows, counts)
 
     def _note(self, signature: Signature, rows: Sequence[int] | Rows, counts: Sequence[int] | Counts | int) -> None:
