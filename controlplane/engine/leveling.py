@@ -209,9 +209,11 @@ def _best_steps_of(near: Rows, first: Vector, of: Rows, further: Vector, steps: 
 
 def _highest(ranks: Vector, most: int) -> float:
     """The lowest of the `most` highest ranks."""
-    parted = ranks.copy()
-    parted.partition(len(parted) - most)
-    return float(parted[len(parted) - most])
+    # Leveled targets share a few ranks. Sorting such values is as fast as partitioning them, and on some processors
+    # twice as fast.
+    ordered = ranks.copy()
+    ordered.sort()
+    return float(ordered[-most])
 
 
 def _best(ranks: Vector, least: float, most: int) -> Rows:
