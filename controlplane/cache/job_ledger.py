@@ -1,6 +1,7 @@
 """The tasks of a job of an order, a byte each at most; more is kept only of tasks that lost an attempt.
 
-A job ledger knows no orders: `ledger` reports what happened to tasks, `wishes` what users want of them.
+Every change of a state is a row of the table in `model/task`. A job ledger knows no orders: `ledger` reports what
+happened to tasks, `wishes` what users want of them.
 """
 
 from __future__ import annotations
@@ -15,18 +16,16 @@ from controlplane.cache.placement_hint import ANYWHERE, PlacementHint
 from controlplane.cache.task_states import States, untouched, where, writable
 from controlplane.model import failure, times
 from controlplane.model.fulfilment import EndedTask
+from controlplane.model.task import NEXT, TaskEvent, TaskState
 
-# CALLED_OFF and EXPIRED end a waiting task without an attempt: cancelled by a wish, failed by the deadline.
-FRESH, LIVE, RETRY, SUCCEEDED, FAILED, CANCELLED, HELD, ORPHAN, CALLED_OFF, EXPIRED = range(10)
-OVER = frozenset({SUCCEEDED, FAILED, CANCELLED})
-_WAITING = (FRESH, RETRY, HELD)
-_NEVER_PLACED = frozenset({FRESH, CALLED_OFF, EXPIRED})
+# A member of an enum is read slowly, so that the members of the hot paths have names of their own.
+_NEW, _PLACED = int(TaskState.NEW), int(TaskState.PLACED)
+_WAITING_RETRY, _HELD = int(TaskState.WAITING_RETRY), int(TaskState.HELD)
+_PLACE, _FIRST_PLACED = TaskEvent.PLACE, NEXT[TaskEvent.PLACE][TaskState.NEW]
+_NEVER_PLACED = frozenset({TaskState.NEW, TaskState.CALLED_OFF, TaskState.EXPIRED})
 T = TypeVar("T")
 
 _NOTHING: Mapping[int, Any] = MappingProxyType({})
-_ENDING = {
-    state: bytes(state if before in _WAITING else before for before in range(256)) for state in (CALLED_OFF, EXPIRED)
-}
 # The policy of retries on record without a policy.
 _FIRST_DEFAULT = "default[0]"
 
@@ -55,6 +54,7 @@ class JobLedger:
     def __init__(self, count: int) -> None:
         self.count = count
         self.state: States = untouched(count)
+        # The number of tasks in each state; NEW is the first.
         self.counts = [count, 0, 0, 0, 0, 0, 0, 0, 0, 0]
         self.cursor = 0
         # Only differences from "first attempt, may start now" are kept, and most jobs have none.
@@ -68,18 +68,20 @@ class JobLedger:
         self.held_at: Mapping[int, int] = _NOTHING
         self.retries: Mapping[int, dict[int, tuple[str, str]]] = _NOTHING
 
-    def set(self, index: int, state: int) -> None:
+    def move(self, index: int, event: TaskEvent) -> int:
+        """Changes the task's state by the table; returns the new state, or 0 when the event is ignored."""
         if not 0 <= index < self.count:
-            return
-        self.counts[self.state[index]] -= 1
-        self.counts[state] += 1
-        self._write(index, state)
-
-    def _write(self, index: int, state: int) -> None:
+            return 0
         states = self.state
-        if type(states) is bytes:
-            states = self.state = writable(states)
-        states[index] = state  # type: ignore[index]
+        before = states[index]
+        after = NEXT[event][before]
+        if after:
+            self.counts[before] -= 1
+            self.counts[after] += 1
+            if type(states) is bytes:
+                states = self.state = writable(states)
+            states[index] = after  # type: ignore[index]
+        return after
 
     def attempt(self, index: int) -> int:
         """The last attempt that was placed; 0 before the first."""
@@ -95,12 +97,15 @@ class JobLedger:
 
     def place(self, index: int, attempt: int) -> None:
         """The attempt is under way, unless a later attempt is known or the task is over."""
-        if attempt == 1 and 0 <= index < self.count and self.state[index] == FRESH:
-            self.counts[FRESH] -= 1
-            self.counts[LIVE] += 1
-            self._write(index, LIVE)
-        elif self.saw(index, attempt) and self.state[index] not in OVER:
-            self.set(index, LIVE)
+        states = self.state
+        if attempt == 1 and 0 <= index < self.count and states[index] == _NEW:
+            # Nearly all placements are the first of their task, whose row is looked up once.
+            self.counts[_NEW] -= 1
+            self.counts[_FIRST_PLACED] += 1
+            if type(states) is bytes:
+                states = self.state = writable(states)
+            states[index] = _FIRST_PLACED  # type: ignore[index]
+        elif self.saw(index, attempt) and self.move(index, _PLACE):
             self.hold_until(index, None)
 
     def note_retry(self, task: EndedTask) -> None:
@@ -137,42 +142,35 @@ class JobLedger:
 
     def waiting(self) -> int:
         """Tasks that are neither placed nor over, held tasks included."""
-        return self.counts[FRESH] + self.counts[RETRY] + self.counts[HELD]
+        return self.counts[_NEW] + self.counts[_WAITING_RETRY] + self.counts[_HELD]
 
-    def end_waiting(self, state: int, index: int | None = None) -> None:
-        """The task, or all tasks, as far as they wait, are over without another attempt."""
-        for place in (RETRY, HELD):
-            for at in where(self.state, place) if index is None and self.counts[place] else ():
-                self._remember_attempt(at)
-        if index is None:
-            ended = sum(self.counts[place] for place in _WAITING)
-            self.state = self.state.translate(_ENDING[state])
-            for place in _WAITING:
-                self.counts[place] = 0
-            self.counts[state] += ended
-        elif 0 <= index < self.count and self.state[index] in _WAITING:
-            if self.state[index] != FRESH:
-                self._remember_attempt(index)
-            self.set(index, state)
-            self.hold_until(index, None)
-        if index is None and self.moments:
+    def end_waiting(self, event: TaskEvent, index: int | None = None) -> None:
+        """The task, or all tasks, as far as they wait, are over without another attempt: CALL_OFF or EXPIRE."""
+        if index is not None:
+            if self.move_waiting(index, event):
+                self.hold_until(index, None)
+            return
+        for state in (TaskState.WAITING_RETRY, TaskState.HELD):
+            for at in self.tasks_in(state):
+                self.attempts = _with(self.attempts, at, self.attempt(at))
+        following = bytes(after or at for at, after in enumerate(NEXT[event]))
+        self.state = self.state.translate(following.ljust(256))
+        before, self.counts = self.counts, [0] * len(TaskState)
+        for after, count in zip(following, before, strict=True):
+            self.counts[after] += count
+        if self.moments:
             self.moments, self.not_before = None, _NOTHING
 
-    def _remember_attempt(self, index: int) -> None:
-        """CALLED_OFF and EXPIRED tasks count as never placed, so that the last attempt is recorded explicitly."""
-        self.attempts = _with(self.attempts, index, self.attempt(index))
+    def move_waiting(self, index: int, event: TaskEvent) -> int:
+        """Moves a task that waits and keeps the number of its last attempt, which the state alone does not tell."""
+        attempt = self.attempt(index) if 0 <= index < self.count else 0
+        after = self.move(index, event)
+        if after:
+            self.attempts = _with(self.attempts, index, attempt)
+        return after
 
-    def let_wait(self, index: int) -> None:
-        """A fresh or held task waits for its next attempt among the retries."""
-        if self.state[index] in (FRESH, HELD):
-            self._remember_attempt(index)
-            self.set(index, RETRY)
-
-    def held(self) -> Iterator[int]:
-        return where(self.state, HELD)
-
-    def orphans(self) -> list[int]:
-        return list(where(self.state, ORPHAN)) if self.counts[ORPHAN] else []
+    def tasks_in(self, state: TaskState) -> Iterator[int]:
+        return where(self.state, state) if self.counts[state] else iter(())
 
     def hold_until(self, index: int, moment: str | None) -> None:
         """The task's next attempt may not begin before the moment; None: at any time."""
@@ -188,13 +186,13 @@ class JobLedger:
 
     def carries(self, index: int, attempt: int) -> bool:
         """Whether exactly this attempt is placed."""
-        return 0 <= index < self.count and self.state[index] == LIVE and self.attempt(index) == attempt
+        return 0 <= index < self.count and self.state[index] == _PLACED and self.attempt(index) == attempt
 
     def pending(self) -> int:
-        return self.counts[FRESH] + self.counts[RETRY]
+        return self.counts[_NEW] + self.counts[_WAITING_RETRY]
 
     def done(self) -> bool:
-        return self.counts[SUCCEEDED] == self.count
+        return self.counts[TaskState.SUCCEEDED] == self.count
 
     def parts(self, now: str | None = None) -> list[tuple[PlacementHint, int]]:
         """The number of tasks that may be placed now (without a time: that wait), by placement hint; most have none."""
@@ -204,23 +202,23 @@ class JobLedger:
         hinted = Counter(
             hint
             for index, hint in self.hints.items()
-            if self.state[index] == RETRY and (now is None or self.not_before.get(index, "") <= now)
+            if self.state[index] == _WAITING_RETRY and (now is None or self.not_before.get(index, "") <= now)
         )
         return [(ANYWHERE, total - hinted.total()), *sorted(hinted.items())]
 
     def take(self, most: int, now: str, hint: PlacementHint = ANYWHERE) -> list[tuple[int, int]]:
         """Up to `most` tasks that may be placed now as (index, next attempt): retries first, then by index."""
         taken: list[tuple[int, int]] = []
-        if self.counts[RETRY]:
-            for index in where(self.state, RETRY):
+        if self.counts[_WAITING_RETRY]:
+            for index in where(self.state, _WAITING_RETRY):
                 if len(taken) == most:
                     return taken
                 if self.not_before.get(index, "") <= now and (not self.hints or self.hint(index) == hint):
                     taken.append((index, self.attempt(index) + 1))
-        if self.counts[FRESH] and hint is ANYWHERE:
-            first = self.state.find(FRESH, self.cursor)
+        if self.counts[_NEW] and hint is ANYWHERE:
+            first = self.state.find(_NEW, self.cursor)
             self.cursor = first if first >= 0 else self.cursor
-            for index in where(self.state, FRESH, self.cursor):
+            for index in where(self.state, _NEW, self.cursor):
                 if len(taken) == most:
                     break
                 taken.append((index, 1))

@@ -1,8 +1,7 @@
 """The ledger of an order: the state of each task, a byte a task at most.
 
 Derived from the order, its fulfilments, the reports of joblets and the ends on record, never counted a second way. A
-task is fresh until the first placement, live while a fulfilment carries the task, then over or waiting for the next
-attempt. Wishes of users and the deadline may end a waiting task. Of tasks that never failed only the byte is kept.
+task changes by the table in `model/task` alone. Of tasks that never failed only the byte is kept.
 """
 
 from __future__ import annotations
@@ -13,20 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controlplane.cache import wishes
-from controlplane.cache.job_ledger import (
-    CALLED_OFF,
-    CANCELLED,
-    EXPIRED,
-    FAILED,
-    FRESH,
-    HELD,
-    LIVE,
-    ORPHAN,
-    OVER,
-    RETRY,
-    SUCCEEDED,
-    JobLedger,
-)
+from controlplane.cache.job_ledger import JobLedger
 from controlplane.cache.placement_hint import PlacementHint
 from controlplane.model import dependencies
 from controlplane.model.dependencies import Dependencies
@@ -34,20 +20,11 @@ from controlplane.model.errors import Broken
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, Observed
 from controlplane.model.order import Counts, Order, Resolved
 from controlplane.model.quantity import sane
+from controlplane.model.task import ENDED, OVER, AttemptPhase, TaskEvent, TaskState, decision_of
 
-_AFTER = {
-    "done": SUCCEEDED,
-    "ignore": SUCCEEDED,
-    "fail": FAILED,
-    "fail_order": FAILED,
-    "cancel": CANCELLED,
-    "retry": RETRY,
-    "move": RETRY,
-    "hold": HELD,
-}
-_WITHOUT_SUCCESS = frozenset({FAILED, CANCELLED, CALLED_OFF, EXPIRED})
-ENDS = frozenset({"Succeeded", "Failed", "Cancelled"})
-_NONE = (0,) * 10
+_NEW, _WAITING_RETRY, _ORPHANED = TaskState.NEW, TaskState.WAITING_RETRY, TaskState.ORPHANED
+_RETRY, _FAIL_ORDER, _RUNNING = TaskEvent.RETRY, TaskEvent.FAIL_ORDER, AttemptPhase.RUNNING
+_WITHOUT_SUCCESS = frozenset({TaskState.FAILED, TaskState.CANCELLED, TaskState.CALLED_OFF, TaskState.EXPIRED})
 MAX_TASKS = 1_000_000
 
 
@@ -124,7 +101,7 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         self.expired = frozenset((*self.expired, *jobs))
         for name in jobs:
             if name in self.jobs:
-                self.jobs[name].end_waiting(EXPIRED)
+                self.jobs[name].end_waiting(TaskEvent.EXPIRE)
         self._find_stuck()
 
     def _find_stuck(self) -> None:
@@ -132,7 +109,7 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         if self.depends is None:
             return
         for name, job in self.jobs.items():
-            if job.counts[CALLED_OFF] or job.counts[EXPIRED]:
+            if job.counts[TaskState.CALLED_OFF] or job.counts[TaskState.EXPIRED]:
                 self.stuck = self.stuck | set(self.depends.downstream(name, self.stuck))
 
     def give_way(self, run: str) -> None:
@@ -162,7 +139,7 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         for task in live.fulfilment.tasks if live else ():
             job = self.jobs.get(task.job)
             if job is not None and job.carries(task.index, task.attempt):
-                job.set(task.index, ORPHAN)
+                job.move(task.index, TaskEvent.VANISH)
 
     def observe(self, fulfilment: str, observed: Observed | None, revision: int) -> None:
         """The newest report; None for a report that is unreadable, or absent (revision 0)."""
@@ -171,17 +148,17 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
             return
         running = percent = 0
         for task in observed.tasks if observed is not None else ():
-            if task.phase == "Running":
+            if task.phase == _RUNNING:
                 running += 1
                 percent += task.percent or 0
-            elif task.phase in ENDS and observed is not None and observed.phase not in ENDS:
+            elif task.phase in ENDED and observed is not None and observed.phase not in ENDED:
                 # The task ended before its neighbours, and is released together with them.
                 running += 1
                 percent += 100
         self.running += running - live.running
         self.percents += percent - live.percent
         live.observed, live.observed_revision, live.running, live.percent = observed, revision, running, percent
-        self._set_over(fulfilment, observed is not None and observed.phase in ENDS)
+        self._set_over(fulfilment, observed is not None and observed.phase in ENDED)
 
     def _set_over(self, fulfilment: str, over: bool) -> None:
         """Changed in place, unless it is the shared empty set."""
@@ -200,16 +177,17 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         job = self.jobs.get(task.job)
         if job is None or not 0 <= task.index < job.count:
             return
-        if task.decision == "retry" and job.state[task.index] not in OVER:
+        decision = decision_of(task.decision)
+        if decision is _RETRY and job.state[task.index] not in OVER:
             job.note_retry(task)
-        elif task.decision == "fail_order":
+        elif decision is _FAIL_ORDER:
             self.doomed = True
-        if not job.saw(task.index, task.attempt) or job.state[task.index] in OVER:
+        after = job.move(task.index, decision) if job.saw(task.index, task.attempt) else 0
+        if not after:
             return
-        state = _AFTER.get(task.decision, FAILED)
-        job.set(task.index, state)
-        job.hold_until(task.index, task.not_before if task.decision == "retry" else None)
-        if state in OVER:
+        if decision is _RETRY or job.not_before:
+            job.hold_until(task.index, task.not_before if decision is _RETRY else None)
+        if after in OVER:
             job.forget(task.index)
         else:
             self._let_wait(job, task, revision)
@@ -219,16 +197,16 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
     def _let_wait(self, job: JobLedger, task: EndedTask, revision: int) -> None:
         """The task waits for its next attempt or for a person, unless a wish or the deadline ends it."""
         job.set_hint(task.index, PlacementHint(task.avoid, ""))
-        if job.state[task.index] == HELD:
+        if job.state[task.index] == TaskState.HELD:
             job.note_hold(task.index, revision)
         if self.order.cancel_tasks or self.order.moves or self.order.releases:
             wishes.heed_one(self.order, task.job, job, task.index)
         if task.job in self.expired:
-            job.end_waiting(EXPIRED, task.index)
+            job.end_waiting(TaskEvent.EXPIRE, task.index)
 
     def orphans(self) -> bool:
         for job in self.jobs.values():  # noqa: SIM110 - asked for every change of every order
-            if job.counts[ORPHAN]:
+            if job.counts[_ORPHANED]:
                 return True
         return False
 
@@ -278,7 +256,7 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
     def pending(self) -> int:
         waiting = 0
         for job in self.jobs.values():
-            waiting += job.counts[FRESH] + job.counts[RETRY]
+            waiting += job.counts[_NEW] + job.counts[_WAITING_RETRY]
         for name in self.stuck:
             waiting -= self.jobs[name].pending()
         return waiting
@@ -296,22 +274,23 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         if len(jobs) == 1:
             (total,) = [job.counts for job in jobs]
         else:
-            total = [sum(counts) for counts in zip(_NONE, *(job.counts for job in jobs), strict=True)]
+            total = [sum(counts) for counts in zip([0] * len(TaskState), *(job.counts for job in jobs), strict=True)]
+        new, placed, retry, succeeded, failed, cancelled, held, orphaned, called_off, expired = total
         running = self.running
-        pending, cancelled = total[FRESH] + total[RETRY] + total[ORPHAN], total[CANCELLED] + total[CALLED_OFF]
+        pending, cancelled = new + retry + orphaned, cancelled + called_off
         if self.ending:
-            pending, cancelled = total[ORPHAN], cancelled + total[FRESH] + total[RETRY] + total[HELD]
+            pending, cancelled, held = orphaned, cancelled + new + retry + held, 0
         elif self.stuck:
             never = sum(self.jobs[name].pending() for name in self.stuck)
             pending, cancelled = pending - never, cancelled + never
         return Counts(
             pending=pending,
-            placed=total[LIVE] - running,
+            placed=placed - running,
             running=running,
-            succeeded=total[SUCCEEDED],
-            failed=total[FAILED] + total[EXPIRED],
+            succeeded=succeeded,
+            failed=failed + expired,
             cancelled=cancelled,
-            held=0 if self.ending else total[HELD],
+            held=held,
         )
 
     def percent(self, *, ending: int = 0) -> int:
@@ -322,8 +301,8 @@ class OrderLedger(msgspec.Struct, eq=False, gc=False):
         total = max(self.order.tasks_total, 1)
         ended = ending
         for job in self.jobs.values():
-            counts = job.counts
-            ended += counts[SUCCEEDED] + counts[FAILED] + counts[CANCELLED] + counts[CALLED_OFF] + counts[EXPIRED]
+            _, _, _, succeeded, failed, cancelled, _, _, called_off, expired = job.counts
+            ended += succeeded + failed + cancelled + called_off + expired
         return min(100, (100 * ended + (0 if ending else self.percents)) // total)
 
 

@@ -15,11 +15,12 @@ import msgspec
 
 from controlplane.cache.snapshot import Entry
 from controlplane.model.fulfilment import Ended, Fulfilment
+from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import OrderStatus
 from controlplane.model.target import Live, TargetStatus
 
 _FAILED = b'"phase":"Failed"'
-_FINAL = (b'"phase":"Succeeded"', _FAILED, b'"phase":"Cancelled"')
+_FINAL = tuple(f'"phase":"{phase}"'.encode() for phase in FINAL_ORDER)
 _NOT_OVER = (b'"decision":"retry"', b'"decision":"hold"')
 _NONE_HELD = b'"held":0'
 _STOP = b'"want":"stop"'

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controlplane.cache.job_ledger import CALLED_OFF, CANCELLED, FRESH, HELD, RETRY, JobLedger
+from controlplane.cache.job_ledger import JobLedger
 from controlplane.cache.placement_hint import PlacementHint
 from controlplane.model.order import Order
+from controlplane.model.task import TaskEvent, TaskState
 
 
 def heed(order: Order, jobs: Mapping[str, JobLedger]) -> None:
     """Applies all wishes to all waiting tasks."""
     if order.releases:
         for name, job in jobs.items():
-            if job.counts[HELD]:
-                for index in [at for at in job.held() if released(order, name, at, job.held_at.get(at, 0))]:
-                    job.let_wait(index)
+            for index in list(job.tasks_in(TaskState.HELD)):
+                if released(order, name, index, job.held_at.get(index, 0)):
+                    job.move_waiting(index, TaskEvent.RELEASE)
     for move in order.moves:
         moved = jobs.get(move.job)
         if moved is not None and move.to and 0 <= move.index < moved.count:
@@ -27,24 +28,23 @@ def heed(order: Order, jobs: Mapping[str, JobLedger]) -> None:
     for selection in order.cancel_tasks:
         job_ledger = jobs.get(selection.job)
         if job_ledger is not None:
-            job_ledger.end_waiting(CALLED_OFF, selection.index)
+            job_ledger.end_waiting(TaskEvent.CALL_OFF, selection.index)
 
 
 def heed_one(order: Order, name: str, job: JobLedger, index: int) -> None:
     """Applies all wishes to a task that began to wait."""
-    if job.state[index] == HELD and released(order, name, index, job.held_at.get(index, 0)):
-        job.let_wait(index)
+    if released(order, name, index, job.held_at.get(index, 0)):
+        job.move_waiting(index, TaskEvent.RELEASE)
     for move in order.moves:
         if move.to and (move.job, move.index) == (name, index):
             _send(job, index, move.attempt, move.to)
     if cancelled(order, name, index):
-        job.end_waiting(CALLED_OFF, index)
+        job.end_waiting(TaskEvent.CALL_OFF, index)
 
 
 def _send(job: JobLedger, index: int, attempt: int, to: str) -> None:
     """To the target that a user named; only for the attempt that follows the attempt to be moved."""
-    if job.state[index] in (FRESH, RETRY) and job.attempt(index) == attempt:
-        job.let_wait(index)
+    if job.attempt(index) == attempt and job.move_waiting(index, TaskEvent.SEND):
         job.set_hint(index, PlacementHint(job.hint(index).avoid, to))
 
 
@@ -74,7 +74,7 @@ def excused(order: Order, jobs: Mapping[str, JobLedger]) -> int:
         return 0
     whole = {wish.job for wish in order.cancel_tasks if wish.index is None and wish.job in jobs}
     single = {(wish.job, wish.index) for wish in order.cancel_tasks if wish.index is not None and wish.job in jobs}
-    gone = (CALLED_OFF, CANCELLED)
-    return sum(jobs[name].counts[CALLED_OFF] + jobs[name].counts[CANCELLED] for name in whole) + sum(
+    gone = (TaskState.CALLED_OFF, TaskState.CANCELLED)
+    return sum(jobs[name].counts[state] for name in whole for state in gone) + sum(
         jobs[name].state[index] in gone for name, index in single if name not in whole and 0 <= index < jobs[name].count
     )

@@ -16,9 +16,9 @@ from controlplane.client import Client
 from controlplane.model import quantity
 from controlplane.model.errors import Invalid
 from controlplane.model.lifecycle import FINAL_ORDER
+from controlplane.model.task import ENDED
 from controlplane.wire.v1 import common_pb2
 
-ENDS = frozenset({"Succeeded", "Failed", "Cancelled"})
 WAIT = Annotated[bool, typer.Option("--wait", help="Return when the affected targets have confirmed.")]
 TIMEOUT = Annotated[str | None, typer.Option(metavar="DURATION", help="Stop waiting after this time (30s, 2h).")]
 
@@ -81,7 +81,7 @@ async def _done(client: Client, wish: Wish, item: dict[str, Any]) -> bool:
 def holds_up(wish: Wish, fulfilment: Any) -> bool:
     """Whether to wait on for a fulfilment: while an affected task runs, or once all its tasks have ended, until it is
     deleted, because only then the order shows every end. Packed tasks end one by one."""
-    ended = {(report.job, report.index) for report in fulfilment.observed.tasks if report.phase in ENDS}
+    ended = {(report.job, report.index) for report in fulfilment.observed.tasks if report.phase in ENDED}
     affected = {(task.job, task.index) for task in fulfilment.tasks if wish.affects(task)}
     left = {(task.job, task.index) for task in fulfilment.tasks} - ended
     return bool(affected) and (not left or not affected <= ended)

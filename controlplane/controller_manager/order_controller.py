@@ -16,7 +16,6 @@ from itertools import islice
 import msgspec
 
 from controlplane.aio.clock import Clock
-from controlplane.cache.job_ledger import ORPHAN
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.controller_manager import attempt_decisions, deadlines, release
@@ -27,8 +26,9 @@ from controlplane.controller_manager.runner import Again
 from controlplane.controller_manager.stopping import stops
 from controlplane.model import times
 from controlplane.model.fulfilment import Ended, ObservedTask
-from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase
+from controlplane.model.lifecycle import FINAL_ORDER, ORDER, OrderPhase, follow
 from controlplane.model.order import OrderStatus
+from controlplane.model.task import AttemptPhase, TaskState
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, absent, mod_is, put, together
 
@@ -188,6 +188,7 @@ def plan(
 
 
 def _telling(ledger: OrderLedger, status: OrderStatus) -> Item:
+    follow(ORDER, ledger.phase, status.phase)
     key = keys.order_status(ledger.order.id)
     if ledger.replaced_by:
         status = msgspec.structs.replace(status, replaced_by=ledger.replaced_by)
@@ -200,11 +201,9 @@ def _telling(ledger: OrderLedger, status: OrderStatus) -> Item:
 def _orphans(ledger: OrderLedger, *, epoch: int, now: str) -> Iterable[Item]:
     """Tasks whose fulfilment was deleted by hand, without an end on record, end as Lost."""
     for name, job in ledger.jobs.items():
-        if not job.counts[ORPHAN]:
-            continue
-        for index in job.orphans()[:_ORPHANS_AN_ITEM]:
+        for index in islice(job.tasks_in(TaskState.ORPHANED), _ORPHANS_AN_ITEM):
             attempt = job.attempt(index)
-            seen = ObservedTask(job=name, index=index, attempt=attempt, phase="Failed", reason="Lost")
+            seen = ObservedTask(job=name, index=index, attempt=attempt, phase=AttemptPhase.FAILED, reason="Lost")
             # The fulfilment's identity went with its key: the name of the attempt takes its place.
             identity = f"lost-{name}-{index}-{attempt}"
             ended = Ended(

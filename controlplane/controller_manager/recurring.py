@@ -24,7 +24,7 @@ from controlplane.controller_manager.controller_writer import ControllerWriter
 from controlplane.controller_manager.runner import Again
 from controlplane.model import schedule as schedules
 from controlplane.model import times
-from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase
+from controlplane.model.lifecycle import FINAL_ORDER, ORDER, OrderPhase, follow
 from controlplane.model.order import WISHES, Counts, Order, OrderStatus
 from controlplane.model.schedule import Schedule
 from controlplane.store import codec, keys
@@ -129,7 +129,7 @@ def status_of(order: Order, before: OrderStatus | None, step: Step, *, epoch: in
     status = OrderStatus(
         order=order.id,
         epoch=before.epoch if before is not None else epoch,
-        phase=step.phase,
+        phase=follow(ORDER, before.phase if before is not None else OrderPhase.PENDING, step.phase),
         counts=Counts(),
         started=before.started if before is not None and before.started else now,
         finished=now if step.phase in FINAL_ORDER else None,

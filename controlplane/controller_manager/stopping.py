@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from controlplane.cache import wishes
-from controlplane.cache.ledger import ENDS, LiveFulfilment, OrderLedger
+from controlplane.cache.ledger import LiveFulfilment, OrderLedger
 from controlplane.controller_manager import release
 from controlplane.model import failure
 from controlplane.model.fulfilment import TaskRef, TaskStop
 from controlplane.model.order import Order
+from controlplane.model.task import ENDED
 from controlplane.store.transaction import Item
 
 
@@ -48,7 +49,7 @@ def why_all(ledger: OrderLedger, *, late: bool) -> str | None:
 def singles(order: Order, live: LiveFulfilment) -> Iterator[TaskStop]:
     """Tasks that the user wants to leave, without those that were asked already or ended by themselves."""
     seen = live.observed.tasks if live.observed is not None else ()
-    past = {(task.job, task.index) for task in seen if task.phase in ENDS}
+    past = {(task.job, task.index) for task in seen if task.phase in ENDED}
     past.update((task.job, task.index) for task in live.fulfilment.stop)
     for task in live.fulfilment.tasks:
         reason = why_one(order, task) if (task.job, task.index) not in past else None

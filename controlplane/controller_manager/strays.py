@@ -13,7 +13,6 @@ from itertools import islice
 import structlog
 
 from controlplane.aio.clock import Clock
-from controlplane.cache.ledger import ENDS
 from controlplane.cache.ledgers import Ledgers, Touched
 from controlplane.cache.snapshot import Snapshot
 from controlplane.controller_manager import evictions_and_losses, release
@@ -21,6 +20,7 @@ from controlplane.controller_manager.controller_writer import ControllerWriter
 from controlplane.controller_manager.runner import Again
 from controlplane.model import failure, times
 from controlplane.model.lifecycle import FINAL_ORDER
+from controlplane.model.task import ENDED
 from controlplane.store import keys
 from controlplane.store.transaction import Item
 
@@ -72,7 +72,7 @@ class Strays:
             live = evictions_and_losses.live_at(entry, snapshot) if entry is not None else None
             if live is None:
                 continue
-            if live.observed is not None and live.observed.phase in ENDS:
+            if live.observed is not None and live.observed.phase in ENDED:
                 yield release.ended_by_report(live, None, epoch=epoch, now=now).item
             elif live.fulfilment.want != "stop":
                 yield release.stop(live.fulfilment, failure.CANCELLED, epoch=epoch, revision=live.revision)

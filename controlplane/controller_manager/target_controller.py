@@ -22,7 +22,7 @@ from controlplane.controller_manager.runner import Again
 from controlplane.controller_manager.target_phase import TargetState, phase_of, reason_of
 from controlplane.engine.world import row_of
 from controlplane.model import silence, times
-from controlplane.model.lifecycle import TargetPhase
+from controlplane.model.lifecycle import TARGET, TargetPhase, follow
 from controlplane.model.quantity import Number
 from controlplane.model.settings import Settings
 from controlplane.model.target import Live, Target, TargetStatus
@@ -138,7 +138,8 @@ class TargetController:
         if state.phase == TargetPhase.GONE:
             await self._writer.write([Item(compares=(self._unchanged(key),), then=(delete(place),))])
             return None
-        gone = TargetStatus(target=key, epoch=self._writer.epoch, phase=TargetPhase.GONE, since=self._now())
+        phase = follow(TARGET, state.phase, TargetPhase.GONE)
+        gone = TargetStatus(target=key, epoch=self._writer.epoch, phase=phase, since=self._now())
         await self._writer.write([Item(compares=(self._unchanged(key),), then=(put(place, codec.encode(gone)),))])
         return Again(after_seconds=0)
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controlplane.model.driver_traits import traits_of
-from controlplane.model.lifecycle import TARGET, TargetPhase, steps
+from controlplane.model.lifecycle import TARGET, TargetPhase, follow, may_follow
 from controlplane.model.target import Live, Target, TargetStatus
 
 SILENT = "JobletSilent"
 OLD_WORK = "StopsOldWork"
 HOLDERS = "HoldersMayLive"
-_STEPS = steps(TARGET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,9 @@ class TargetState:
 def phase_of(state: TargetState) -> TargetPhase:
     """The phase to record now: the final phase, or a step on the way."""
     goal = _goal(state)
-    if (state.phase, goal) in _STEPS:
+    if may_follow(TARGET, state.phase, goal):
         return goal
-    return TargetPhase.DRAINING if goal == TargetPhase.DRAINED else TargetPhase.SUSPECT
+    return follow(TARGET, state.phase, TargetPhase.DRAINING if goal == TargetPhase.DRAINED else TargetPhase.SUSPECT)
 
 
 def _goal(state: TargetState) -> TargetPhase:

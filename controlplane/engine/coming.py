@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
-from controlplane.cache.job_ledger import SUCCEEDED
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.placement_hint import ANYWHERE
@@ -20,6 +19,7 @@ from controlplane.engine.waiting import OrderJob, Successor, Successors, Waiting
 from controlplane.engine.world import World, spread_of
 from controlplane.model import deadline, times
 from controlplane.model.fulfilment import Fulfilment
+from controlplane.model.task import TaskState
 
 # Bounds on the moments looked at for each order, and on the orders: a person waits for the forecast.
 _MOST_MOMENTS = 8
@@ -106,7 +106,7 @@ def _successors(orders: Iterable[OrderLedger], world: World) -> Successors:
             if needs and count:
                 successors.append(Successor(_waiting(ledger, world, position, count), needs))
                 left |= {
-                    (identity, needed): ledger.jobs[needed].count - ledger.jobs[needed].counts[SUCCEEDED]
+                    (identity, needed): ledger.jobs[needed].count - ledger.jobs[needed].counts[TaskState.SUCCEEDED]
                     for needed in needs
                 }
     return Successors(successors, left)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from controlplane.cache.job_ledger import ORPHAN
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.placement_hint import PlacementHint
 from controlplane.engine import reason_codes
@@ -13,6 +12,7 @@ from controlplane.engine.owners import Owners
 from controlplane.engine.room import Room
 from controlplane.engine.signature import Signature, signature_of
 from controlplane.model.order import Reason, ResolvedJob
+from controlplane.model.task import TaskState
 
 Judged = dict[tuple[Signature, str], str]
 # Tasks of the same job which may go to the same targets.
@@ -27,7 +27,7 @@ def of_order(room: Room, ledger: OrderLedger, now: str, judged: Judged | None = 
 def counted_reasons(ledger: OrderLedger, now: str, parts: dict[Part, str]) -> tuple[Reason, ...]:
     """How many tasks wait for which reason, given the reason of each part."""
     counted: Counter[str] = Counter()
-    counted[reason_codes.LOST] = sum(job.counts[ORPHAN] for job in ledger.jobs.values())
+    counted[reason_codes.LOST] = sum(job.counts[TaskState.ORPHANED] for job in ledger.jobs.values())
     for (name, hint), why in parts.items():
         waiting, backing_off = waiting_and_backing_off(ledger, name, hint, why, now)
         counted[reason_codes.BACKING_OFF] += backing_off

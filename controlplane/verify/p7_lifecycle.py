@@ -10,21 +10,17 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from controlplane.model.fulfilment import Observed
-from controlplane.model.lifecycle import FINAL_ORDER, ORDER, TARGET, OrderPhase, TargetPhase, steps
+from controlplane.model.lifecycle import FINAL_ORDER, ORDER, TARGET, OrderPhase, Phases, TargetPhase, may_follow
 from controlplane.model.order import OrderStatus
 from controlplane.model.target import TargetStatus
+from controlplane.model.task import REPORTED, may_report
 from controlplane.store import keys
 from controlplane.verify.history import KeyChange
 from controlplane.verify.p7_made import MadeTargets
 from controlplane.verify.promise_verdicts import PromiseVerdict, Tally
 
-_ORDER_STEPS = steps(ORDER)
-_TARGET_STEPS = steps(TARGET)
-_ENDED = 2
-_PROGRESS = {"Starting": 0, "Running": 1, "Succeeded": _ENDED, "Failed": _ENDED, "Cancelled": _ENDED}
-
 # The phase of the fulfilment under "", then the phase of each attempt.
-Phases = Mapping[object, str]
+ReportedPhases = Mapping[object, str]
 
 
 class LifecycleCheck:
@@ -35,7 +31,7 @@ class LifecycleCheck:
         self._made = MadeTargets(self.tally)
         self._orders: dict[str, str] = {}
         self._targets: dict[str, str] = {}
-        self._reports: dict[str, Phases] = {}
+        self._reports: dict[str, ReportedPhases] = {}
         self._desired: set[str] = set()
 
     def start(self, state: Sequence[KeyChange]) -> None:
@@ -81,7 +77,7 @@ class LifecycleCheck:
                 del self._orders[name]
         elif isinstance(event.object, OrderStatus):
             phase = before or OrderPhase.PENDING.value
-            self._orders[name] = self._step(event, phase, event.object.phase, _ORDER_STEPS)
+            self._orders[name] = self._step(event, phase, event.object.phase, ORDER)
 
     def _target(self, event: KeyChange) -> None:
         name = event.parts[0]
@@ -89,11 +85,11 @@ class LifecycleCheck:
             self._targets.pop(name, None)
         elif isinstance(event.object, TargetStatus):
             before = self._targets.get(name, TargetPhase.PROVISIONING.value)
-            self._targets[name] = self._step(event, before, event.object.phase, _TARGET_STEPS)
+            self._targets[name] = self._step(event, before, event.object.phase, TARGET)
 
-    def _step(self, event: KeyChange, before: str, after: str, allowed: frozenset[tuple[str, str]]) -> str:
+    def _step(self, event: KeyChange, before: str, after: str, table: Phases) -> str:
         self.tally.checked += 1
-        if (before, after) not in allowed:
+        if not may_follow(table, before, after):
             self._broken(event, f"went from {before} to {after}")
         return sys.intern(after)
 
@@ -109,7 +105,7 @@ class LifecycleCheck:
         before, after = self._reports.get(event.key, {}), _phases(event.object)
         for part, phase in after.items():
             earlier = before.get(part)
-            if phase not in _PROGRESS or (earlier is not None and not _goes_on(earlier, phase)):
+            if phase not in REPORTED or (earlier is not None and not may_report(earlier, phase)):
                 self._broken(event, f"went from {earlier} to {phase}")
         self._reports[event.key] = after
 
@@ -117,11 +113,5 @@ class LifecycleCheck:
         self.tally.broken(event.key, event.revision, why)
 
 
-def _phases(observed: Observed) -> Phases:
+def _phases(observed: Observed) -> ReportedPhases:
     return {"": observed.phase} | {(task.job, task.index, task.attempt): task.phase for task in observed.tasks}
-
-
-def _goes_on(before: str, after: str) -> bool:
-    if _PROGRESS.get(before, 0) == _ENDED:
-        return before == after
-    return _PROGRESS[after] >= _PROGRESS.get(before, 0)

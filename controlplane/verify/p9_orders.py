@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controlplane.model import silence
+from controlplane.model.task import FINAL_TASK, TaskEvent, phase_after
 from controlplane.store import keys
 from controlplane.verify.present import Accepted, Present
 from controlplane.verify.suspicion import Suspicion
@@ -16,8 +17,6 @@ from controlplane.verify.suspicion import Suspicion
 # A leader handles ends within milliseconds; a busy or new leader may need seconds.
 TAKEN_UP_SECONDS = 15.0
 _READY = "Ready"
-_LAST = ("done", "ignore", "fail", "fail_order", "cancel")
-_FAIL_ORDER = "fail_order"
 
 
 class UnreportedPlacements:
@@ -99,7 +98,7 @@ def _nothing_left(present: Present, name: str, order: Accepted) -> str:
         return ""
     if order.cancel:
         return "it is cancelled and nothing of it is placed"
-    if any(decision == _FAIL_ORDER for _, decision in present.decisions.get(name, {}).values()):
+    if any(decision == TaskEvent.FAIL_ORDER for _, decision in present.decisions.get(name, {}).values()):
         return "it failed with one of its tasks and nothing of it is placed"
     status = present.statuses.get(name)
     if status is None:
@@ -114,7 +113,9 @@ def _all_ended(present: Present, name: str, order: Accepted) -> bool:
     placed = present.placed_of.get(name, ())
     if not all(key in present.reports and present.reports[key].over for key in placed):
         return False
-    tasks = {task for task, (_, decision) in present.decisions.get(name, {}).items() if decision in _LAST}
+    tasks = {
+        task for task, (_, decision) in present.decisions.get(name, {}).items() if phase_after(decision) in FINAL_TASK
+    }
     for key in placed:
         tasks.update((task.job, task.index) for task in present.placements[key].fulfilment.tasks)
     return 0 < order.tasks <= len(tasks)

@@ -18,10 +18,10 @@ from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Order, OrderStatus
 from controlplane.model.settings import DEFAULT, Settings
 from controlplane.model.target import Live, TargetStatus
+from controlplane.model.task import ENDED
 from controlplane.store import keys
 from controlplane.verify.history import KeyChange
 
-_ENDED = ("Succeeded", "Failed", "Cancelled")
 Task = tuple[str, int]
 
 
@@ -178,7 +178,7 @@ class Present:
         self.reports.pop(key, None)
         if not event.deleted:
             tasks = event.object.tasks if isinstance(event.object, Observed) else ()
-            over = bool(tasks) and all(task.phase in _ENDED for task in tasks)
+            over = bool(tasks) and all(task.phase in ENDED for task in tasks)
             self.reports[key] = ReportState(event.revision, over)
 
     def _single(self, event: KeyChange) -> None:

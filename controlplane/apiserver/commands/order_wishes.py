@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from controlplane.cache.job_ledger import CALLED_OFF, CANCELLED, EXPIRED, HELD, LIVE, ORPHAN, OVER, RETRY, JobLedger
+from controlplane.cache.job_ledger import JobLedger
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.wishes import cancelled
@@ -20,6 +20,7 @@ from controlplane.model.errors import IllegalTransition, Invalid, LimitExceeded,
 from controlplane.model.fulfilment import TaskRef
 from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase
 from controlplane.model.order import Move, Order, Release, Stopped, TaskSelection
+from controlplane.model.task import FINAL_TASK, OVER, PHASE_OF, TaskPhase, TaskState
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ def cancel_tasks(ledgers: Ledgers, job: str, index: int | None) -> OrderChange:
                 )
             kept = tuple(wish for wish in order.cancel_tasks if wish.job != job)
         else:
-            if tasks.state[index] in (CANCELLED, CALLED_OFF):
+            if PHASE_OF[tasks.state[index]] == TaskPhase.CANCELLED:
                 return order
             _not_over(tasks, job, index, "cancelled")
             kept = order.cancel_tasks
@@ -91,11 +92,11 @@ def move_task(ledgers: Ledgers, job: str, index: int, *, to: str, attempt: int |
         if ledger.ending or cancelled(order, job, index):
             raise IllegalTransition(f"task {job}/{index} is being cancelled and cannot be moved", field="index")
         _not_over(tasks, job, index, "moved")
-        if tasks.state[index] == HELD:
+        if tasks.state[index] == TaskState.HELD:
             raise IllegalTransition(f"task {job}/{index} is held; release it instead", field="index")
         if to:
             _large_enough(ledgers, ledger, job, to)
-        if not to and tasks.state[index] not in (LIVE, ORPHAN):
+        if not to and tasks.state[index] not in (TaskState.PLACED, TaskState.ORPHANED):
             # The task has no target to leave.
             return order
         open_ = tuple(wish for wish in order.moves if _open(ledger, wish) and (wish.job, wish.index) != (job, index))
@@ -175,7 +176,7 @@ def _tasks(ledger: OrderLedger, job: str, index: int | None) -> JobLedger:
 
 
 def _not_over(tasks: JobLedger, job: str, index: int, verb: str) -> None:
-    if tasks.state[index] in OVER or tasks.state[index] in (CALLED_OFF, EXPIRED):
+    if PHASE_OF[tasks.state[index]] in FINAL_TASK:
         raise IllegalTransition(f"task {job}/{index} is over and cannot be {verb}", field="index")
 
 
@@ -186,7 +187,7 @@ def _open(ledger: OrderLedger, move: Move) -> bool:
 
 
 def _held(tasks: JobLedger, index: int | None) -> bool:
-    return tasks.counts[HELD] > 0 if index is None else tasks.state[index] == HELD
+    return tasks.counts[TaskState.HELD] > 0 if index is None else tasks.state[index] == TaskState.HELD
 
 
 def _within(release: Release, job: str, index: int | None) -> bool:
@@ -199,7 +200,7 @@ def _needed(ledger: OrderLedger, release: Release) -> bool:
     if release.index is None:
         return True
     tasks = ledger.jobs.get(release.job)
-    return tasks is not None and tasks.state[release.index] in (HELD, RETRY)
+    return tasks is not None and tasks.state[release.index] in (TaskState.HELD, TaskState.WAITING_RETRY)
 
 
 def _bounded(wishes: tuple[T, ...]) -> tuple[T, ...]:

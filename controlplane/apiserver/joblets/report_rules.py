@@ -24,12 +24,10 @@ from controlplane.model.errors import (
     StaleAttempt,
 )
 from controlplane.model.fulfilment import Fulfilment, Observed, ObservedTask
+from controlplane.model.task import REPORTED, AttemptPhase, may_report
 from controlplane.store import codec, keys, transaction
 from controlplane.store.transaction import Item, Outcome
 
-# The order of phases: a report may repeat a phase or go on, and no phase follows an end.
-_ENDED = 2
-_PROGRESS = {"Starting": 0, "Running": 1, "Succeeded": _ENDED, "Failed": _ENDED, "Cancelled": _ENDED}
 MAX_REASON = 256
 MAX_MESSAGE = 4096
 MAX_ARTEFACTS = 100
@@ -76,8 +74,8 @@ def _check_task(task: ObservedTask, path: str) -> None:
 
 
 def _check_phase(phase: str, path: str) -> None:
-    if phase not in _PROGRESS:
-        raise Invalid(path, f"must be one of {', '.join(_PROGRESS)}, not {phase[:MAX_REASON]!r}")
+    if phase not in REPORTED:
+        raise Invalid(path, f"must be one of {', '.join(AttemptPhase)}, not {phase[:MAX_REASON]!r}")
 
 
 def check_attempts(observed: Observed, desired: Fulfilment) -> None:
@@ -98,8 +96,7 @@ def check_progress(observed: Observed, stored: Observed) -> None:
 
 
 def _check_step(before: str, after: str, subject: str) -> None:
-    was, now = _PROGRESS.get(before, 0), _PROGRESS[after]
-    if now < was or (was == _ENDED and before != after):
+    if not may_report(before, after):
         raise IllegalTransition(f"{subject} is {before}, which {after} cannot follow", field="phase")
 
 

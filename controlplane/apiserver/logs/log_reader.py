@@ -24,12 +24,10 @@ from controlplane.apiserver.logs.task_notifier import TaskNotifier
 from controlplane.apiserver.queries.views import task_view
 from controlplane.apiserver.queries.views.order_view import OrderView
 from controlplane.model.errors import NotFound, Unavailable
-from controlplane.model.lifecycle import TaskPhase
+from controlplane.model.task import FINAL_TASK, NOT_STARTED, TaskPhase
 from controlplane.store import keys
 from controlplane.wire.v1 import logs_pb2
 
-_FINAL = frozenset({TaskPhase.SUCCEEDED, TaskPhase.FAILED, TaskPhase.CANCELLED})
-_WAITING = frozenset({TaskPhase.PENDING, TaskPhase.HELD})
 _PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 0.5
 # How much longer than its lease a joblet may take from one replica to the next.
 _GRACE_SECONDS = 2.0
@@ -45,7 +43,7 @@ class Look(NamedTuple):
 
     @property
     def final(self) -> bool:
-        return self.phase in _FINAL
+        return self.phase in FINAL_TASK
 
     def words(self) -> str:
         front = f"{self.phase} ({self.reason})" if self.reason else self.phase
@@ -247,7 +245,7 @@ class LogReader:
             return f"{self._place} has not started yet: it is placed on target {attempt.target}{trouble}"
         if look.final:
             return f"{self._place} never started: it is {look.words()}"
-        if self._attempt and look.phase not in _WAITING:
+        if self._attempt and look.phase not in NOT_STARTED:
             return ""  # how the last one ended is not on record yet
         if self._attempt:
             return f"{self._place} waits for its next attempt: it is {look.words()}"

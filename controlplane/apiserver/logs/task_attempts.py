@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from controlplane.cache import peek
-from controlplane.cache.ledger import ENDS, LiveFulfilment, OrderLedger
+from controlplane.cache.ledger import LiveFulfilment, OrderLedger
 from controlplane.cache.snapshot import Entry
 from controlplane.model import identity, texts
 from controlplane.model.errors import Broken, Invalid, NotFound
 from controlplane.model.fulfilment import Ended, EndedTask, ObservedTask, TaskRef
 from controlplane.model.order import Order, Resolved
+from controlplane.model.task import ENDED, AttemptPhase
 from controlplane.wire.v1 import logs_pb2
 
 MOST_LINES = 1_000_000_000
@@ -114,8 +115,7 @@ def attempts_of(place: TaskPlace, ledger: OrderLedger | None, ended: Iterable[En
 
 
 def _placed(ref: TaskRef, live: LiveFulfilment, seen: ObservedTask | None) -> TaskAttempt:
-    phase = seen.phase if seen is not None else "Starting"
-    begun = phase == "Running" or phase in ENDS
+    begun = seen is not None and (seen.phase == AttemptPhase.RUNNING or seen.phase in ENDED)
     trouble = _trouble(seen) if seen is not None and (not begun or seen.reason in _NO_START) else ""
     return TaskAttempt(
         ref.attempt, live.fulfilment.target, live.fulfilment.id, begun=begun, over=False, trouble=trouble

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from controlplane.aio.clock import Clock
-from controlplane.cache.job_ledger import RETRY
 from controlplane.cache.target_ledger import NeighbourKind
 from controlplane.engine import decide as engine
 from controlplane.engine import filtering, reason_codes
@@ -20,6 +19,7 @@ from controlplane.engine.service import Group, Queue
 from controlplane.engine.signature import Signature
 from controlplane.model.errors import Compacted, Refused
 from controlplane.model.leadership import Cycle
+from controlplane.model.task import TaskState
 from controlplane.replay import past_cycles
 from controlplane.replay.past_cycles import RepeatedCycle
 from controlplane.store import keys, maintenance
@@ -107,7 +107,7 @@ def _waiting(
 
 def _needs_only_capacity(repeated: RepeatedCycle, signature: Signature, group: Group) -> bool:
     """False for a group with retries too: a retried task may have to avoid targets."""
-    retries = repeated.ledgers.orders[group.order].jobs[group.job].counts[RETRY]
+    retries = repeated.ledgers.orders[group.order].jobs[group.job].counts[TaskState.WAITING_RETRY]
     return not (retries or signature.unique or signature.affinity or signature.single or _repels(signature.kind))
 
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from controlplane.cache import peek
 from controlplane.cache.snapshot import Entry
 from controlplane.model.fulfilment import Ended, EndedTask, Fulfilment, TaskRef, TaskStop, Traits
-from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase, TargetPhase, TaskPhase
+from controlplane.model.lifecycle import FINAL_ORDER, OrderPhase, TargetPhase
 from controlplane.model.order import Counts, OrderStatus
 from controlplane.model.target import Live, TargetStatus
+from controlplane.model.task import TaskPhase
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Value
 

@@ -7,8 +7,9 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.cache.job_ledger import CALLED_OFF, FRESH, LIVE, RETRY, JobLedger
+from controlplane.cache.job_ledger import JobLedger
 from controlplane.cache.task_states import SparseStates, untouched, where, writable
+from controlplane.model.task import TaskEvent, TaskState
 
 COUNT = 10_000
 INDEX = st.integers(0, COUNT - 1)
@@ -47,7 +48,7 @@ def test_untouched_states_of_small_jobs_are_shared_until_one_changes() -> None:
     first, second = untouched(100), untouched(100)
     assert first is second
     changed = writable(first)
-    changed[5] = LIVE
+    changed[5] = TaskState.PLACED
     assert bytes(second) == bytes(100)
 
 
@@ -79,10 +80,11 @@ def test_the_tasks_of_a_large_job_are_taken_placed_and_ended_like_those_of_a_sma
         assert job.take(3, "") == [(0, 1), (1, 1), (2, 1)]
         for index in (0, 1, 2):
             job.place(index, 1)
-        job.set(1, RETRY)
+        assert job.move(1, TaskEvent.RETRY)
         assert job.take(2, "") == [(1, 2), (3, 1)]
-        job.end_waiting(CALLED_OFF)
-        assert (job.counts[FRESH], job.counts[LIVE], job.counts[RETRY]) == (0, 2, 0)
-        assert job.counts[CALLED_OFF] == job.count - 2
-        assert job.state[job.count - 1] == CALLED_OFF
+        job.end_waiting(TaskEvent.CALL_OFF)
+        assert job.counts[TaskState.NEW] == job.counts[TaskState.WAITING_RETRY] == 0
+        assert job.counts[TaskState.PLACED] == 2
+        assert job.counts[TaskState.CALLED_OFF] == job.count - 2
+        assert job.state[job.count - 1] == TaskState.CALLED_OFF
         assert job.take(5, "") == []

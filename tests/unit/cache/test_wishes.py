@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.cache.job_ledger import LIVE
 from controlplane.cache.ledger import OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.placement_hint import PlacementHint
 from controlplane.model.order import Counts, Move, Order, OrderStatus, Release, TaskSelection
+from controlplane.model.task import TaskState
 from controlplane.store import keys
 from tests.builders import NOW, FulfilmentBuilder, OrderBuilder, a_fulfilment, an_order
 from tests.picture import Told
@@ -206,7 +206,7 @@ class Storm:
         name, index = self._task()
         attempt = self.stage.ledger.jobs[name].attempt(index)
         others = tuple(one for one in self.stage.order.moves if (one.job, one.index) != (name, index))
-        live = self.stage.ledger.jobs[name].state[index] == LIVE
+        live = self.stage.ledger.jobs[name].state[index] == TaskState.PLACED
         to = self.random.choice(["", "t1", "t2"] if live else ["t1", "t2"])
         self.stage.wish(moves=(*others, Move(job=name, index=index, attempt=attempt, to=to)))
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from controlplane.controller_manager import folding, order_controller
+from controlplane.model.errors import IllegalTransition
 from controlplane.model.fulfilment import Ended, Fulfilment
 from controlplane.model.order import Counts, OrderStatus
 from controlplane.store import codec, keys, transaction
@@ -302,3 +303,22 @@ def test_a_cancelled_order_that_never_ran_is_cancelled_at_once() -> None:
     status = Stage(an_order().of(3).jobs(cpu=1).cancelled()).fold()
     assert status is not None
     assert (status.phase, status.counts) == ("Cancelled", Counts(cancelled=3))
+
+
+def test_an_order_that_began_does_not_wait_for_its_beginning_again_when_its_placement_vanished() -> None:
+    stage = Stage(an_order().of(2).jobs(cpu=1))
+    counts = Counts(pending=1, placed=1)
+    running = OrderStatus(order=stage.order.id, epoch=1, phase="Running", counts=counts, started=EARLIER)
+    status = stage.fold(running)
+    assert status is not None
+    assert (status.phase, status.counts) == ("Running", Counts(pending=2))
+
+
+def test_a_phase_that_may_not_follow_the_recorded_phase_is_not_written() -> None:
+    stage = Stage(an_order().jobs(cpu=1))
+    stage.reported(stage.placed(0), "Failed")
+    stage.told.ledgers.orders[stage.order.id].phase = "Running"
+    assert stage.final() is not None
+    stage.told.ledgers.orders[stage.order.id].phase = "Succeeded"
+    with pytest.raises(IllegalTransition):
+        stage.plan()

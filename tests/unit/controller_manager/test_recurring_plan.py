@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from controlplane.controller_manager import recurring
 from controlplane.controller_manager.recurring import LATE_SECONDS, MOST_AT_ONCE, Step, begin, plan, run_of, status_of
 from controlplane.model import schedule, times
-from controlplane.model.order import WISHES, Move, Order, OrderStatus
+from controlplane.model.errors import IllegalTransition
+from controlplane.model.lifecycle import OrderPhase
+from controlplane.model.order import WISHES, Counts, Move, Order, OrderStatus
 from controlplane.model.schedule import Schedule
 from tests.builders import NOW, an_order
 
@@ -202,3 +204,10 @@ def test_what_is_kept_for_ever_is_not_made_up_for_without_end() -> None:
     order = replace(a_template(missed="all"), created="0001-01-01T00:00:00.000Z")
     made = plan(order, None, START, since=begin(order, None, START, 1e300), under_way=False)
     assert len(made.runs) == MOST_AT_ONCE
+
+
+def test_nothing_follows_the_final_phase_of_a_recurring_order() -> None:
+    order = an_order().build()
+    over = OrderStatus(order=order.id, epoch=1, phase="Succeeded", counts=Counts())
+    with pytest.raises(IllegalTransition):
+        status_of(order, over, Step(OrderPhase.RUNNING), epoch=1, now=times.show(START))

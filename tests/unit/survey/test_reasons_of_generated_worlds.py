@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from controlplane.cache.job_ledger import ORPHAN
 from controlplane.engine import filtering, reason_codes, reasons
 from controlplane.engine.decide import decide
 from controlplane.engine.room import Room
 from controlplane.model import times
 from controlplane.model.explanation import GroupExplanation
+from controlplane.model.task import TaskState
 from controlplane.survey.explaining import explain, survey
 from tests.scenes import examples, scenes
 from tests.worlds import NOW, Scene
@@ -36,7 +36,7 @@ def test_every_pending_task_of_an_order_has_exactly_one_reason(scene: Scene) -> 
     room = Room(world)
     for ledger in ledgers.orders.values():
         found = reasons.of_order(room, ledger, times.show(NOW))
-        lost = sum(job.counts[ORPHAN] for job in ledger.jobs.values())
+        lost = sum(job.counts[TaskState.ORPHANED] for job in ledger.jobs.values())
         assert sum(reason.count for reason in found) == ledger.pending() + lost
         assert all(reason.reason and reason.count > 0 for reason in found)
 

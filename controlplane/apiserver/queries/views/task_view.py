@@ -13,18 +13,6 @@ import msgspec
 from controlplane.aio.thread_team import QUESTIONS
 from controlplane.apiserver.fresh_reads import order_status
 from controlplane.cache import wishes
-from controlplane.cache.job_ledger import (
-    CALLED_OFF,
-    CANCELLED,
-    EXPIRED,
-    FAILED,
-    FRESH,
-    HELD,
-    LIVE,
-    ORPHAN,
-    RETRY,
-    SUCCEEDED,
-)
 from controlplane.cache.ledger import LiveFulfilment, OrderLedger
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.snapshot import Entry, Snapshot
@@ -34,37 +22,15 @@ from controlplane.model.dependencies import DEPENDENCY_FAILED
 from controlplane.model.errors import Broken
 from controlplane.model.failure import DEADLINE_EXCEEDED, ORDER_FAILED
 from controlplane.model.fulfilment import Ended, EndedTask, ObservedTask
-from controlplane.model.lifecycle import FINAL_ORDER, TaskPhase
+from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Order, Resolved
+from controlplane.model.task import NOT_STARTED, PHASE_OF, AttemptPhase, TaskEvent, TaskPhase, phase_after
 from controlplane.store import keys
 
 # Reading more ends on the loop would hold up other requests.
 _MANY = 1000
 
 Place = tuple[str, int]
-_PHASES = {
-    FRESH: TaskPhase.PENDING,
-    LIVE: TaskPhase.PLACED,
-    RETRY: TaskPhase.PENDING,
-    SUCCEEDED: TaskPhase.SUCCEEDED,
-    FAILED: TaskPhase.FAILED,
-    CANCELLED: TaskPhase.CANCELLED,
-    HELD: TaskPhase.HELD,
-    ORPHAN: TaskPhase.PENDING,
-    CALLED_OFF: TaskPhase.CANCELLED,
-    EXPIRED: TaskPhase.FAILED,
-}
-_DECIDED = {
-    "done": TaskPhase.SUCCEEDED,
-    "ignore": TaskPhase.SUCCEEDED,
-    "fail": TaskPhase.FAILED,
-    "fail_order": TaskPhase.FAILED,
-    "cancel": TaskPhase.CANCELLED,
-    "retry": TaskPhase.PENDING,
-    "move": TaskPhase.PENDING,
-    "hold": TaskPhase.HELD,
-}
-_NOT_STARTED = frozenset({TaskPhase.PENDING, TaskPhase.HELD})
 
 
 class ShownTask(msgspec.Struct, kw_only=True):
@@ -127,7 +93,7 @@ async def page(
 
 def _by_its_attempt(task: ShownTask) -> bool:
     """Whether the decision at the end of the last attempt gave the task its present phase."""
-    return task.decision is not None and _DECIDED.get(task.decision) == task.phase
+    return task.decision is not None and phase_after(task.decision) == task.phase
 
 
 def _why_over(task: ShownTask, rest: Rest) -> str:
@@ -191,7 +157,7 @@ def _ends(entries: Iterable[Entry[Ended]], places: Mapping[Place, None]) -> Ende
         except Broken:
             continue
         for task in ended.tasks:
-            doomed = doomed or task.decision == "fail_order"
+            doomed = doomed or task.decision == TaskEvent.FAIL_ORDER
             place = (task.job, task.index)
             if place in places and (place not in ends or ends[place][0].attempt < task.attempt):
                 ends[place] = (task, ended)
@@ -216,21 +182,21 @@ def _task(
     shown = ShownTask(job=job, index=index)
     if end is not None:
         task, ended = end
-        shown.phase = _DECIDED.get(task.decision, TaskPhase.FAILED)
+        shown.phase = phase_after(task.decision)
         shown.attempt = task.attempt
         shown.target, shown.fulfilment = ended.target, ended.id
         _say(shown, task)
         _say_decision(shown, task)
     over = rest.over
     if ledger is not None and job in ledger.jobs and index < ledger.jobs[job].count:
-        shown.phase = _PHASES[ledger.jobs[job].state[index]]
+        shown.phase = PHASE_OF[ledger.jobs[job].state[index]]
         shown.attempt = ledger.jobs[job].attempt(index)
         over = over or ledger.blocked(job)
-    if shown.phase in _NOT_STARTED and over:
+    if shown.phase in NOT_STARTED and over:
         shown.phase = rest.phase(job, index)
     if live is not None and shown.phase == TaskPhase.PLACED:
         _show_live(shown, live)
-    if shown.phase in _NOT_STARTED:
+    if shown.phase in NOT_STARTED:
         shown.target = shown.fulfilment = None
     return shown
 
@@ -242,7 +208,9 @@ def _show_live(shown: ShownTask, live: LiveFulfilment) -> None:
     shown.target, shown.fulfilment = live.fulfilment.target, live.fulfilment.id
     for task in live.observed.tasks if live.observed is not None else ():
         if (task.job, task.index) == (shown.job, shown.index):
-            if task.phase == "Running" or (task.phase != "Starting" and len(live.fulfilment.tasks) > 1):
+            if task.phase == AttemptPhase.RUNNING or (
+                task.phase != AttemptPhase.STARTING and len(live.fulfilment.tasks) > 1
+            ):
                 # A task which ended before the others of its fulfilment is over when they are.
                 shown.phase = TaskPhase.RUNNING
             _say(shown, task)

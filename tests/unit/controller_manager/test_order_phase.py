@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.controller_manager.folding import phase_of
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Counts
-from controlplane.model.progress import phase_of
 
 COUNTS = st.builds(
     Counts,
