@@ -21,6 +21,7 @@ from controlplane.model.errors import Broken
 from controlplane.model.event import NORMAL, WARNING, About, Happening
 from controlplane.model.fulfilment import EndedTask
 from controlplane.model.order import OrderStatus
+from controlplane.model.task import AttemptPhase, TaskEvent
 from controlplane.store import keys
 
 Look = Callable[[], Snapshot]
@@ -42,7 +43,7 @@ _OPEN_TEXTS = frozenset({
     "target_policy", "not_before", "deadline", "region", "driver", "owner", "creator", "packet", "placement", "metric",
     "provider", "image", "class", "kubeconfig_secret", "security", "orchestration", "mount", "name", "id",
 })  # fmt: skip
-_DECISIONS = {"retry": "Retry", "hold": "Held", "ignore": "Ignored"}
+_DECISIONS: Mapping[str, str] = {TaskEvent.RETRY: "Retry", TaskEvent.HOLD: "Held", TaskEvent.IGNORE: "Ignored"}
 _TROUBLE = frozenset({"Suspect", "Failed"})
 _TOLD_PHASES = frozenset({"Failed", "Cancelled", "Paused"})
 _MOST_ENDS = 50
@@ -135,7 +136,7 @@ def _why_failed(status: OrderStatus, order: str, look: Look) -> str:
     messages: Counter[str] = Counter()
     for entry in islice(look().all(keys.ENDED, order), _MOST_ENDS):
         for task in entry.read().tasks:
-            if task.phase == "Failed":
+            if task.phase == AttemptPhase.FAILED:
                 messages[_end(task)] += 1
     why = "; ".join(text for text, _ in messages.most_common(3))
     return f"{_counted(status)}: {why}" if why else _counted(status)
@@ -155,7 +156,8 @@ def _attempt(delta: Delta, look: Look) -> Iterator[Happening]:
 
 
 def _reason(task: EndedTask) -> str:
-    if task.phase == "Succeeded" or (task.phase == "Cancelled" and task.decision == "cancel"):
+    cancelled = task.phase == AttemptPhase.CANCELLED and task.decision == TaskEvent.CANCEL
+    if task.phase == AttemptPhase.SUCCEEDED or cancelled:
         return ""
     return _DECISIONS.get(task.decision, "AttemptFailed")
 

@@ -15,6 +15,7 @@ from immutables import Map
 from controlplane.model.fulfilment import Ended, Fulfilment, Traits
 from controlplane.model.job import Constraint
 from controlplane.model.quantity import Number, whole
+from controlplane.model.task import AttemptPhase
 
 
 class NeighbourKind(msgspec.Struct, frozen=True, gc=False):
@@ -130,4 +131,4 @@ class OwnerLedgers:
 
 def failed_at(ended: Ended) -> str | None:
     """The time of the failure, if any attempt failed for any reason: the target may be to blame."""
-    return ended.ended if any(task.phase == "Failed" for task in ended.tasks) else None
+    return ended.ended if any(task.phase == AttemptPhase.FAILED for task in ended.tasks) else None

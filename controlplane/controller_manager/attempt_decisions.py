@@ -7,6 +7,7 @@ from controlplane.cache.ledger import OrderLedger
 from controlplane.model import deadline, failure
 from controlplane.model.failure import Circumstances
 from controlplane.model.fulfilment import EndedTask, Fulfilment, ObservedTask
+from controlplane.model.task import AttemptPhase
 
 # The end of a neighbour in the same fulfilment, which was to be stopped.
 _ALONG = "Evicted"
@@ -14,7 +15,7 @@ _ALONG = "Evicted"
 
 def end(task: ObservedTask, ledger: OrderLedger | None, *, target: str, now: str, cancelled: bool = False) -> EndedTask:
     """`cancelled` counts whatever the ledger says, which may be gone with the order."""
-    if task.phase == "Succeeded" or ledger is None:
+    if task.phase == AttemptPhase.SUCCEEDED or ledger is None:
         return failure.end(task, Circumstances(target=target, now=now, cancelled=cancelled))
     return failure.end(task, circumstances(task, ledger, target=target, now=now, cancelled=cancelled))
 

@@ -14,6 +14,7 @@ from controlplane.cache.ledger import LiveFulfilment, OrderLedger
 from controlplane.controller_manager import attempt_decisions
 from controlplane.model import slimming
 from controlplane.model.fulfilment import Ended, Fulfilment, ObservedTask, TaskStop
+from controlplane.model.task import AttemptPhase
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item, delete, mod_is, put
 
@@ -39,7 +40,7 @@ def ended_by_report(live: LiveFulfilment, ledger: OrderLedger | None, *, epoch: 
 
 
 def _stopped(task: ObservedTask, wanted: Fulfilment, ledger: OrderLedger | None) -> ObservedTask:
-    if task.phase != "Cancelled" or not wanted.why_stop(task.job, task.index):
+    if task.phase != AttemptPhase.CANCELLED or not wanted.why_stop(task.job, task.index):
         return task
     return msgspec.structs.replace(task, reason=attempt_decisions.why_stopped(task, wanted, ledger))
 
@@ -58,9 +59,10 @@ def ended_by_loss(
     Without the order's ledger the default policies decide.
     """
     reported = {(task.job, task.index): task for task in live.observed.tasks} if live.observed else {}
+    failed = AttemptPhase.FAILED
     tasks = tuple(
         seen if (seen := reported.get((task.job, task.index))) is not None and seen.finished
-        else ObservedTask(job=task.job, index=task.index, attempt=task.attempt, phase="Failed", reason=reason)
+        else ObservedTask(job=task.job, index=task.index, attempt=task.attempt, phase=failed, reason=reason)
         for task in live.fulfilment.tasks
     )  # fmt: skip
     return _release(live, tasks, ledger, cancelled=cancelled, epoch=epoch, now=now)

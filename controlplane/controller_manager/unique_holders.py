@@ -17,8 +17,7 @@ from controlplane.model.driver_traits import traits_of
 from controlplane.model.fulfilment import Fulfilment
 from controlplane.model.order import Order
 from controlplane.model.quantity import Number
-
-STARTING = "Starting"
+from controlplane.model.task import AttemptPhase
 
 
 def kept(placed: Sequence[tuple[LiveFulfilment, OrderLedger | None]], state: TargetState) -> Mapping[str, float | None]:
@@ -39,7 +38,7 @@ def frees_in(live: LiveFulfilment, ledger: OrderLedger | None, *, silent: float,
     if ledger is not None and is_over(ledger.order, fulfilment):
         return 0.0
     limit = limit_of(fulfilment)
-    began = live.observed is not None and any(task.phase != STARTING for task in live.observed.tasks)
+    began = live.observed is not None and any(task.phase != AttemptPhase.STARTING for task in live.observed.tasks)
     if limit is None or not began:
         return None
     return float(limit) + max(grace, silence.POD_STOP_SECONDS) - silent

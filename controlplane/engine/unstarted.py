@@ -7,6 +7,7 @@ from collections import Counter
 
 from controlplane.cache.ledger import OrderLedger
 from controlplane.model import texts
+from controlplane.model.task import AttemptPhase
 
 _MOST_CAUSES = 3
 
@@ -17,7 +18,7 @@ def sentence_of(ledger: OrderLedger) -> str:
     causes: Counter[str] = Counter()
     for live in ledger.live.values():
         for task in live.observed.tasks if live.observed is not None else ():
-            if task.phase == "Starting" and (task.reason or task.message):
+            if task.phase == AttemptPhase.STARTING and (task.reason or task.message):
                 said = ": ".join(filter(None, (task.reason, texts.one_line(task.message))))
                 causes[f"on {live.fulfilment.target}, {said}"] += 1
     if not causes:

@@ -11,9 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from controlplane.model.fulfilment import Fulfilment, Observed, ObservedTask, TaskRef
-
-FINAL = frozenset({"Succeeded", "Failed", "Cancelled"})
-ALIVE = frozenset({"Starting", "Running"})
+from controlplane.model.task import ALIVE, ENDED, AttemptPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ def decide(
         if reported is None:
             reported = {ref_of(task): task for task in stored.tasks} if stored is not None else {}
         task, may_start = _unseen(desired, ref, reported.get(ref), trusted)
-        if ref.attempt <= attempt_floor and task.phase == "Starting":
+        if ref.attempt <= attempt_floor and task.phase == AttemptPhase.STARTING:
             task, may_start = lost(ref, "it may have been started before the control plane was restored"), False
         tasks.append(task)
         if may_start:
@@ -69,19 +67,19 @@ def decide(
 def _unseen(
     desired: Fulfilment, ref: TaskRef, reported: ObservedTask | None, trusted: bool
 ) -> tuple[ObservedTask, bool]:
-    if reported is not None and reported.phase in FINAL:
+    if reported is not None and reported.phase in ENDED:
         return reported, False
-    if reported is not None and (reported.phase != "Starting" or not trusted):
+    if reported is not None and (reported.phase != AttemptPhase.STARTING or not trusted):
         return lost(ref, "nothing is left of it on this target"), False
     if (why := desired.why_stop(ref.job, ref.index)) is not None:
-        return observed_task(ref, "Cancelled", reason=why), False
-    return observed_task(ref, "Starting"), reported is not None
+        return observed_task(ref, AttemptPhase.CANCELLED, reason=why), False
+    return observed_task(ref, AttemptPhase.STARTING), reported is not None
 
 
 def may_still_appear(desired: Fulfilment, stored: Observed | None, seen: Collection[TaskRef], *, trusted: bool) -> bool:
     """Whether a joblet elsewhere was about to start a holder. Such a holder may still appear: were it called lost now,
     its unique resource could get a second holder."""
-    begun = stored is not None and any(task.phase == "Starting" for task in stored.tasks)
+    begun = stored is not None and any(task.phase == AttemptPhase.STARTING for task in stored.tasks)
     return bool(desired.holds) and begun and not trusted and not seen
 
 
@@ -89,9 +87,10 @@ def fold(phases: list[str]) -> str:
     """The phase of the fulfilment: Starting until a task runs, Running until all tasks ended."""
     if len(phases) == 1:
         return phases[0]
-    if all(phase in FINAL for phase in phases):
-        return next((worst for worst in ("Failed", "Cancelled") if worst in phases), "Succeeded")
-    return "Starting" if all(phase == "Starting" for phase in phases) else "Running"
+    if all(phase in ENDED for phase in phases):
+        worst_first = (AttemptPhase.FAILED, AttemptPhase.CANCELLED, AttemptPhase.SUCCEEDED)
+        return next(phase for phase in worst_first if phase in phases)
+    return AttemptPhase.STARTING if all(phase == AttemptPhase.STARTING for phase in phases) else AttemptPhase.RUNNING
 
 
 def ref_of(task: ObservedTask) -> TaskRef:
@@ -103,4 +102,4 @@ def observed_task(ref: TaskRef, phase: str, *, reason: str = "", message: str = 
 
 
 def lost(ref: TaskRef, message: str) -> ObservedTask:
-    return observed_task(ref, "Failed", reason="Lost", message=message)
+    return observed_task(ref, AttemptPhase.FAILED, reason="Lost", message=message)

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from controlplane.aio.clock import Clock
 from controlplane.model.fulfilment import Observed
+from controlplane.model.task import ENDED, AttemptPhase
 from controlplane.wire.v1 import targets_pb2
 
 _KEPT_SECONDS = 1.0
 _MINUTE = 60.0
 _STEPS = 64
 _CPU_STEP = 5
-_BUSY = {"Succeeded": "succeeded", "Failed": "failed", "Cancelled": "cancelled"}
+_BUSY = {phase.value: phase.lower() for phase in AttemptPhase if phase in ENDED}
 
 
 class Machine:

@@ -23,6 +23,7 @@ from controlplane.joblet.stats import Machine, WorkCounter
 from controlplane.model import times
 from controlplane.model.errors import Invalid
 from controlplane.model.fulfilment import Fulfilment, Observed
+from controlplane.model.task import AttemptPhase
 from controlplane.wire import payload
 from controlplane.wire.v1 import joblets_pb2
 
@@ -227,7 +228,7 @@ class Worker:
                 self._state.highest_attempt.reach(task.attempt)
                 self._driver.start(fulfilment, task)
             decision = self._decide(fulfilment, chain)
-        if decision.phase == "Running":
+        if decision.phase == AttemptPhase.RUNNING:
             self._failpoints.reach("joblet.after-start")
         if not chain.has_news(decision):
             return

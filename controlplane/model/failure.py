@@ -18,6 +18,7 @@ from typing import NamedTuple
 from controlplane.model import times
 from controlplane.model.fulfilment import EndedTask, ObservedTask
 from controlplane.model.job import FailureMatch, FailurePolicy
+from controlplane.model.task import AttemptPhase, TaskEvent
 
 FAILED = "Failed"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
@@ -30,7 +31,7 @@ REASONS = (
     FAILED, "StartError", "ImageError", "TimedOut", "Evicted", PREEMPTED, "TargetLost", "Lost", DEADLINE_EXCEEDED,
     "Declined",
 )  # fmt: skip
-ACTIONS = ("retry", "ignore", "fail", "fail_order", "hold")
+ACTIONS = (TaskEvent.RETRY, TaskEvent.IGNORE, TaskEvent.FAIL, TaskEvent.FAIL_ORDER, TaskEvent.HOLD)
 # Ends for which the work itself is not to blame.
 RETRIED = frozenset({"TargetLost", "Lost", "Evicted", PREEMPTED})
 DEFAULT_LIMIT = 5
@@ -39,8 +40,8 @@ _JITTER = 0.2
 _MOST_DOUBLINGS = 40
 _MOST_AVOIDED = 16
 DEFAULTS = (
-    FailurePolicy(on=FailureMatch(reasons=tuple(sorted(RETRIED))), action="retry", limit=DEFAULT_LIMIT),
-    FailurePolicy(action="fail"),
+    FailurePolicy(on=FailureMatch(reasons=tuple(sorted(RETRIED))), action=TaskEvent.RETRY, limit=DEFAULT_LIMIT),
+    FailurePolicy(action=TaskEvent.FAIL),
 )
 
 # How often a task was tried again, by policy and reason.
@@ -70,7 +71,7 @@ class Circumstances:
 class FailureDecision(NamedTuple):
     """`policy` names the deciding policy, such as `job[1]`; `elsewhere`: not on this target again."""
 
-    action: str
+    action: TaskEvent
     why: str = ""
     policy: str = ""
     not_before: str | None = None
@@ -79,15 +80,15 @@ class FailureDecision(NamedTuple):
 
 def decide(observed: ObservedTask, circumstances: Circumstances) -> FailureDecision:
     """done, cancel or move without a policy; else retry, ignore, fail, fail_order or hold."""
-    if observed.phase == "Succeeded":
-        return FailureDecision("done")
+    if observed.phase == AttemptPhase.SUCCEEDED:
+        return FailureDecision(TaskEvent.DONE)
     if circumstances.cancelled:
-        return FailureDecision("cancel", "it was cancelled")
-    if observed.phase == "Cancelled":
+        return FailureDecision(TaskEvent.CANCEL, "it was cancelled")
+    if observed.phase == AttemptPhase.CANCELLED:
         if circumstances.moved or observed.reason == MOVED:
-            return FailureDecision("move", f"it was moved away from {circumstances.target}", elsewhere=True)
+            return FailureDecision(TaskEvent.MOVE, f"it was moved away from {circumstances.target}", elsewhere=True)
         if observed.reason not in REASONS:
-            return FailureDecision("cancel", "it was cancelled")
+            return FailureDecision(TaskEvent.CANCEL, "it was cancelled")
     reason = reason_of(observed.reason)
     for name, policy in _in_order(circumstances):
         if matches(policy.on, observed, reason):
@@ -122,33 +123,34 @@ def _follow(
 ) -> FailureDecision:
     said = f"{reason}: policy {name}"
     match policy.action:
-        case "retry":
+        case TaskEvent.RETRY:
             return _retry(policy, name, reason, observed, circumstances)
-        case "ignore":
-            return FailureDecision("ignore", f"{said} counts it as done", name)
-        case "fail_order":
-            return FailureDecision("fail_order", f"{said} fails the whole order", name)
-        case "hold":
-            return FailureDecision("hold", f"{said} holds it until it is released", name)
-    return FailureDecision("fail", f"{said} fails it", name)
+        case TaskEvent.IGNORE:
+            return FailureDecision(TaskEvent.IGNORE, f"{said} counts it as done", name)
+        case TaskEvent.FAIL_ORDER:
+            return FailureDecision(TaskEvent.FAIL_ORDER, f"{said} fails the whole order", name)
+        case TaskEvent.HOLD:
+            return FailureDecision(TaskEvent.HOLD, f"{said} holds it until it is released", name)
+    return FailureDecision(TaskEvent.FAIL, f"{said} fails it", name)
 
 
 def _retry(
     policy: FailurePolicy, name: str, reason: str, observed: ObservedTask, circumstances: Circumstances
 ) -> FailureDecision:
+    said = f"{reason}: policy {name}"
     if reason == PREEMPTED and name == "default[0]":
-        return FailureDecision("retry", f"{reason}: policy {name} tries again, however often that happens", name)
+        return FailureDecision(TaskEvent.RETRY, f"{said} tries again, however often that happens", name)
     limit = DEFAULT_LIMIT if policy.limit is None else policy.limit
     before = circumstances.retried.get((name, reason), 0)
     if before >= limit:
-        return FailureDecision("fail", f"{reason}: policy {name} tried again {before} times, which is its limit", name)
+        return FailureDecision(TaskEvent.FAIL, f"{said} tried again {before} times, which is its limit", name)
     seconds = delay(policy, before, f"{circumstances.order}/{observed.job}/{observed.index}/{observed.attempt}")
     not_before = _later(circumstances.now, seconds) if seconds else None
     if circumstances.until is not None and (not_before or circumstances.now) > circumstances.until:
-        return FailureDecision("fail", f"{reason}: the order's deadline leaves no time to try again", name)
+        return FailureDecision(TaskEvent.FAIL, f"{reason}: the order's deadline leaves no time to try again", name)
     where = ", elsewhere" if policy.elsewhere else ""
-    why = f"{reason}: policy {name} tries again, {before + 1} of {limit}{where}"
-    return FailureDecision("retry", why, name, not_before, policy.elsewhere)
+    why = f"{said} tries again, {before + 1} of {limit}{where}"
+    return FailureDecision(TaskEvent.RETRY, why, name, not_before, policy.elsewhere)
 
 
 def delay(policy: FailurePolicy, retries: int, seed: str) -> float:
@@ -169,12 +171,12 @@ def _later(now: str, seconds: float) -> str:
 def end(observed: ObservedTask, circumstances: Circumstances) -> EndedTask:
     """The attempt's end for the record, with the decision."""
     decision = decide(observed, circumstances)
-    cancelled = decision.action in ("cancel", "move")
+    cancelled = decision.action in (TaskEvent.CANCEL, TaskEvent.MOVE)
     return EndedTask(
         job=observed.job,
         index=observed.index,
         attempt=observed.attempt,
-        phase="Cancelled" if cancelled else observed.phase,
+        phase=AttemptPhase.CANCELLED if cancelled else observed.phase,
         decision=decision.action,
         policy=decision.policy,
         why=decision.why,
@@ -192,7 +194,7 @@ def end(observed: ObservedTask, circumstances: Circumstances) -> EndedTask:
 
 def _avoided(decision: FailureDecision, circumstances: Circumstances) -> tuple[str, ...]:
     """Targets that the next attempt avoids: all targets that earlier decisions named, too."""
-    if decision.action not in ("retry", "move", "hold"):
+    if decision.action not in (TaskEvent.RETRY, TaskEvent.MOVE, TaskEvent.HOLD):
         return ()
     if not decision.elsewhere or not circumstances.target:
         return circumstances.avoid

@@ -15,6 +15,7 @@ from controlplane.model.errors import Invalid
 from controlplane.model.fulfilment import Ended, Fulfilment, Observed
 from controlplane.model.order import Order
 from controlplane.model.target import TargetStatus
+from controlplane.model.task import AttemptPhase
 from controlplane.store import keys
 from controlplane.verify.history import KeyChange
 from controlplane.verify.promise_verdicts import Tally
@@ -80,7 +81,7 @@ class LostHolders:
         if all((holder.order, task.job, task.index, task.attempt) in self._declared_stopped for task in holder.tasks):
             return ""
         report = self._reports[ended.id]
-        if report is None or all(task.phase == "Starting" for task in report.tasks):
+        if report is None or all(task.phase == AttemptPhase.STARTING for task in report.tasks):
             return "it may begin to run at any time"
         specs = [holder.jobs.get(task.job) for task in holder.tasks]
         limits = [spec.time_limit for spec in specs if spec is not None and spec.time_limit is not None]

@@ -8,6 +8,7 @@ from controlplane.apiserver.admission import fields
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.failure import ACTIONS, PREEMPTED, REASONS
 from controlplane.model.job import FailureMatch, FailurePolicy
+from controlplane.model.task import TaskEvent
 
 MAX_POLICIES = 64
 MAX_LIMIT = 1000
@@ -45,7 +46,7 @@ def _match(on: FailureMatch, field: str) -> None:
 def _retry(policy: FailurePolicy, here: str) -> None:
     said = {"limit": policy.limit, "backoff": policy.backoff, "backoff_cap": policy.backoff_cap}
     for name, value in (*said.items(), ("elsewhere", policy.elsewhere or None)):
-        if value is not None and policy.action != "retry":
+        if value is not None and policy.action != TaskEvent.RETRY:
             raise Invalid(f"{here}.{name}", f"belongs to the action retry, not to {policy.action}")
     if policy.limit is not None:
         fields.number(policy.limit, f"{here}.limit", least=0, most=MAX_LIMIT)

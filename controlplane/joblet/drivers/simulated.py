@@ -18,12 +18,13 @@ from controlplane.joblet.attempt_records import AttemptRecords, identity_of
 from controlplane.joblet.driver import Notice
 from controlplane.joblet.joblet_state import JobletState
 from controlplane.joblet.log_source import LogQuery, LogSource
-from controlplane.joblet.reconcile import ALIVE, observed_task
+from controlplane.joblet.reconcile import lost, observed_task
 from controlplane.model import times
 from controlplane.model.driver_traits import SIMULATED, traits_of
 from controlplane.model.errors import Refused
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
 from controlplane.model.quantity import Number
+from controlplane.model.task import ALIVE, AttemptPhase
 
 
 class Simulation(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +79,7 @@ class SimulatedDriver:
         return self._running > 0
 
     def start(self, fulfilment: Fulfilment, task: TaskRef) -> None:
-        observed = msgspec.structs.replace(observed_task(task, "Running"), started=self._now())
+        observed = msgspec.structs.replace(observed_task(task, AttemptPhase.RUNNING), started=self._now())
         attempt = SimulatedAttempt(fulfilment, observed)
         self._attempts.setdefault(fulfilment.id, {})[task] = attempt
         try:
@@ -86,11 +87,11 @@ class SimulatedDriver:
             if self._records is not None:
                 self._records.append("started", identity_of(fulfilment, task), pid=os.getpid())
         except ValueError as error:
-            attempt.observed = observed_task(task, "Failed", reason="StartError", message=str(error))
+            attempt.observed = observed_task(task, AttemptPhase.FAILED, reason="StartError", message=str(error))
             return
         except OSError as error:
             attempt.observed = observed_task(
-                task, "Failed", reason="Evicted", message=f"it cannot be recorded: {error}"
+                task, AttemptPhase.FAILED, reason="Evicted", message=f"it cannot be recorded: {error}"
             )
             return
         self._running += 1
@@ -105,13 +106,13 @@ class SimulatedDriver:
 
     def stop(self, fulfilment: str, task: TaskRef, reason: str) -> None:
         attempt = self._attempts[fulfilment][task]
-        self._end(attempt, task, observed_task(task, "Cancelled", reason=reason))
+        self._end(attempt, task, observed_task(task, AttemptPhase.CANCELLED, reason=reason))
         asyncio.get_running_loop().call_soon(self._notice, fulfilment)
 
     def drop(self, fulfilment: str) -> None:
         for task, attempt in self._attempts.pop(fulfilment, {}).items():
             if attempt.observed.phase in ALIVE:
-                self._end(attempt, task, observed_task(task, "Cancelled"))
+                self._end(attempt, task, observed_task(task, AttemptPhase.CANCELLED))
 
     def dying(self) -> int:
         """Ending takes no time."""
@@ -139,7 +140,7 @@ class SimulatedDriver:
         """Wakes at the end of the attempt or of the session, whichever is first."""
         now = self._clock.monotonic()
         if now >= self._state.confirmed_until:
-            self._end(attempt, task, observed_task(task, "Failed", reason="Lost", message="the session ran out"))
+            self._end(attempt, task, lost(task, "the session ran out"))
             self._notice(attempt.fulfilment.id)
         elif now >= end_at:
             self._exit_later(attempt, task, exit_code)
@@ -155,7 +156,7 @@ class SimulatedDriver:
         failed = exit_code != 0
         end = observed_task(
             task,
-            "Failed" if failed else "Succeeded",
+            AttemptPhase.FAILED if failed else AttemptPhase.SUCCEEDED,
             reason="Failed" if failed else "",
             message="simulated failure" if failed else "",
         )

@@ -9,9 +9,10 @@ import pytest
 
 from controlplane.cache.ledger import OrderLedger
 from controlplane.controller_manager import order_controller
-from controlplane.joblet.reconcile import FINAL, decide, fold, observed_task
+from controlplane.joblet.reconcile import decide, fold, observed_task
 from controlplane.model.fulfilment import Ended, Fulfilment, Observed, ObservedTask, TaskRef, TaskStop
 from controlplane.model.order import Move, TaskSelection
+from controlplane.model.task import ENDED
 from controlplane.store import codec, keys
 from controlplane.store.transaction import Item
 from tests.builders import NOW, a_fulfilment, an_order
@@ -40,7 +41,7 @@ class Stage:
 
     def report(self, *phases: str, reasons: tuple[str, ...] = ("", "", "")) -> None:
         tasks = tuple(
-            msgspec.structs.replace(observed_task(ref, phase, reason=why), finished=NOW if phase in FINAL else "")
+            msgspec.structs.replace(observed_task(ref, phase, reason=why), finished=NOW if phase in ENDED else "")
             for ref, phase, why in zip(REFS, phases, reasons, strict=True)
         )
         report = Observed(id=self.placed.id, target="t1", session="s", report=1, phase=fold(list(phases)), tasks=tasks)
@@ -164,7 +165,7 @@ def test_a_stop_before_the_start_starts_the_others_only() -> None:
     assert (decision.tasks[0].phase, decision.tasks[0].reason) == ("Cancelled", "Cancelled")
 
 
-@pytest.mark.parametrize("phase", sorted(FINAL))
+@pytest.mark.parametrize("phase", sorted(ENDED))
 def test_what_is_over_is_not_stopped_again(phase: str) -> None:
     wanted = desired(stop=(TaskStop(job="job-0", index=0, reason="Cancelled"),))
     phases = (phase, "Running", "Running")

@@ -19,6 +19,7 @@ from controlplane.joblet.reconcile import observed_task
 from controlplane.model import texts, times
 from controlplane.model.errors import Invalid
 from controlplane.model.fulfilment import ObservedTask, TaskRef
+from controlplane.model.task import AttemptPhase
 
 Status = Mapping[str, Any]
 
@@ -50,7 +51,7 @@ _TIMED_OUT = "DeadlineExceeded"
 class Stopping(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The annotation `controlplane/stopping`: why the driver deletes the pod, and the phase of the tasks it ends."""
 
-    phase: str = "Cancelled"
+    phase: str = AttemptPhase.CANCELLED
     reason: str = ""
     message: str = ""
 
@@ -98,9 +99,10 @@ def hopeless(pod: Mapping[str, Any], *, patience_over: bool) -> Stopping | None:
         waiting = _part(state, "waiting")
         reason, failure = str(waiting.get("reason", "")), _why_waiting(str(waiting.get("reason", "")))
         if failure and (patience_over or reason in FATAL or _wants_root(waiting)):
-            return Stopping(phase="Failed", reason=failure, message=_why_not_started(waiting))
+            return Stopping(phase=AttemptPhase.FAILED, reason=failure, message=_why_not_started(waiting))
     if patience_over and (condition := _unschedulable(status)) is not None:
-        return Stopping(phase="Failed", reason="Evicted", message=_message(UNSCHEDULABLE, condition.get("message")))
+        message = _message(UNSCHEDULABLE, condition.get("message"))
+        return Stopping(phase=AttemptPhase.FAILED, reason="Evicted", message=message)
     return None
 
 
@@ -111,27 +113,28 @@ def vanished(ref: TaskRef, last: Mapping[str, Any] | None) -> ObservedTask:
     if stopping is not None:
         return observed_task(ref, stopping.phase, reason=stopping.reason, message=stopping.message)
     message = "its pod was deleted by somebody else" if last is not None else "there is no pod of it any more"
-    return observed_task(ref, "Failed", reason="Lost", message=message)
+    return observed_task(ref, AttemptPhase.FAILED, reason="Lost", message=message)
 
 
 def _waiting(pod: Mapping[str, Any], ref: TaskRef, waiting: Status) -> ObservedTask:
     status = _part(pod, "status")
     reason = str(waiting.get("reason", ""))
     if failure := _why_waiting(reason):
-        return observed_task(ref, "Starting", reason=failure, message=_why_not_started(waiting))
+        return observed_task(ref, AttemptPhase.STARTING, reason=failure, message=_why_not_started(waiting))
     if (condition := _unschedulable(status)) is not None:
         message = _message(UNSCHEDULABLE, condition.get("message"))
-        return observed_task(ref, "Starting", reason=UNSCHEDULABLE, message=message)
+        return observed_task(ref, AttemptPhase.STARTING, reason=UNSCHEDULABLE, message=message)
     if _is_lost(status):
-        return observed_task(ref, "Starting", reason=NODE_LOST, message=_message(NODE_LOST, status.get("message")))
-    return observed_task(ref, "Starting")
+        message = _message(NODE_LOST, status.get("message"))
+        return observed_task(ref, AttemptPhase.STARTING, reason=NODE_LOST, message=message)
+    return observed_task(ref, AttemptPhase.STARTING)
 
 
 def _running(pod: Mapping[str, Any], ref: TaskRef, name: str, running: Status, *, alone: bool) -> ObservedTask:
     status = _part(pod, "status")
     reason = NODE_LOST if _is_lost(status) else str(status.get("reason") or "")
     message = _message(reason, status.get("message")) if reason else ""
-    seen = observed_task(ref, "Running", reason=reason, message=message)
+    seen = observed_task(ref, AttemptPhase.RUNNING, reason=reason, message=message)
     percent = progress(_annotations(pod), name, alone=alone)
     return msgspec.structs.replace(seen, started=_time(running.get("startedAt")), percent=percent)
 
@@ -140,9 +143,9 @@ def _ended(pod: Mapping[str, Any], ref: TaskRef, ended: Status, restarts: int) -
     """A container that succeeded counts as succeeded, whatever became of its pod."""
     report = parse_termination(str(ended.get("message") or ""))
     code = ended.get("exitCode")
-    phase, reason, message = "Succeeded", "", report.message
-    if code != 0 or ended.get("reason") in _UNKNOWN_END:
-        phase, reason, message = _failure(pod, ended, report.message)
+    failed = code != 0 or ended.get("reason") in _UNKNOWN_END
+    success = (AttemptPhase.SUCCEEDED, "", report.message)
+    phase, reason, message = _failure(pod, ended, report.message) if failed else success
     if restarts > 0:
         message = _message(f"the cluster restarted it {restarts} times", message)
     return msgspec.structs.replace(
@@ -163,16 +166,16 @@ def _failure(pod: Mapping[str, Any], ended: Status, message: str) -> tuple[str, 
     status = _part(pod, "status")
     why = str(ended.get("reason") or "")
     if status.get("reason") == _TIMED_OUT:
-        return "Failed", "TimedOut", _message("", status.get("message"))
+        return AttemptPhase.FAILED, "TimedOut", _message("", status.get("message"))
     if why == OOM:
-        return "Failed", OOM, message or "it needed more memory than it requested"
+        return AttemptPhase.FAILED, OOM, message or "it needed more memory than it requested"
     if why in _CANNOT_RUN:
-        return "Failed", "StartError", message or why
+        return AttemptPhase.FAILED, "StartError", message or why
     if why in _UNKNOWN_END:
-        return "Failed", "Lost", _message(why, message)
+        return AttemptPhase.FAILED, "Lost", _message(why, message)
     if (evicted := _evicted(pod)) is not None:
-        return "Failed", "Evicted", evicted
-    return "Failed", "Failed", message
+        return AttemptPhase.FAILED, "Evicted", evicted
+    return AttemptPhase.FAILED, "Failed", message
 
 
 def _over(pod: Mapping[str, Any], ref: TaskRef) -> ObservedTask:
@@ -183,12 +186,12 @@ def _over(pod: Mapping[str, Any], ref: TaskRef) -> ObservedTask:
     if stopping is not None:
         return observed_task(ref, stopping.phase, reason=stopping.reason, message=stopping.message)
     if reason == _TIMED_OUT:
-        return observed_task(ref, "Failed", reason="TimedOut", message=_message("", status.get("message")))
+        return observed_task(ref, AttemptPhase.FAILED, reason="TimedOut", message=_message("", status.get("message")))
     if reason in _LOST_NODE or status.get("phase") == "Succeeded" or not (reason or _disruption(status)):
-        return observed_task(ref, "Failed", reason="Lost", message=_message(reason, status.get("message")))
+        return observed_task(ref, AttemptPhase.FAILED, reason="Lost", message=_message(reason, status.get("message")))
     # Refused by the kubelet (OutOfcpu, NodeAffinity, ...) or thrown out: the work itself is not to blame.
     message = _evicted(pod) or _message(reason, status.get("message"))
-    return observed_task(ref, "Failed", reason="Evicted", message=message)
+    return observed_task(ref, AttemptPhase.FAILED, reason="Evicted", message=message)
 
 
 def _evicted(pod: Mapping[str, Any]) -> str | None:

@@ -22,6 +22,7 @@ from controlplane.joblet.drivers.kubernetes.pod_run import PodRun, Stage
 from controlplane.joblet.joblet_state import JobletState
 from controlplane.joblet.reconcile import observed_task
 from controlplane.model.errors import ControlPlaneError, Invalid, OutcomeUnknown, Unavailable
+from controlplane.model.task import AttemptPhase
 
 # Creates that are under way at the same time.
 SLOTS = 32
@@ -198,7 +199,8 @@ class PodCreator:
         self._changed(run)
 
     def _refuse(self, run: PodRun, why: str) -> None:
-        run.end(Stage.REFUSED, [observed_task(ref, "Failed", reason="StartError", message=why) for ref in run.observed])
+        failed = (observed_task(ref, AttemptPhase.FAILED, reason="StartError", message=why) for ref in run.observed)
+        run.end(Stage.REFUSED, list(failed))
         self._changed(run)
 
     def _intend(self, run: PodRun, *, files: bool) -> None:

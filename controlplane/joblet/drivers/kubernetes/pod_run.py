@@ -9,8 +9,9 @@ from controlplane.joblet.drivers.kubernetes.api import Json
 from controlplane.joblet.drivers.kubernetes.journal import Intent
 from controlplane.joblet.drivers.kubernetes.observing import Stopping, observe, vanished
 from controlplane.joblet.drivers.kubernetes.pod import ORDER, name_of, refs_of
-from controlplane.joblet.reconcile import ALIVE, lost, observed_task, ref_of
+from controlplane.joblet.reconcile import lost, observed_task, ref_of
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
+from controlplane.model.task import ALIVE, AttemptPhase
 
 
 class Stage(Enum):
@@ -59,7 +60,7 @@ class PodRun:
         self.fulfilment = fulfilment
         self.stage = stage
         self.pod: Json | None = None
-        self.observed: dict[TaskRef, ObservedTask] = {ref: observed_task(ref, "Starting") for ref in intent.tasks}
+        self.observed = {ref: observed_task(ref, AttemptPhase.STARTING) for ref in intent.tasks}
         self.stopping: Stopping | None = None
         self.removal = Removal.NONE
         self.dropped = False
@@ -141,7 +142,7 @@ class PodRun:
     def never_sent(self) -> None:
         """No create was sent, and none will be."""
         reason = self.stopping.reason if self.stopping is not None else ""
-        self.end(Stage.GONE, [observed_task(ref, "Cancelled", reason=reason) for ref in self.observed])
+        self.end(Stage.GONE, [observed_task(ref, AttemptPhase.CANCELLED, reason=reason) for ref in self.observed])
 
     def never_came(self) -> None:
         """A create was sent, and can no longer act."""

@@ -17,8 +17,8 @@ from controlplane.joblet.drivers.kubernetes.journal import Journal
 from controlplane.joblet.drivers.kubernetes.observing import Stopping, hopeless
 from controlplane.joblet.drivers.kubernetes.pod_remover import PodRemover
 from controlplane.joblet.drivers.kubernetes.pod_run import PodRun, RecordState, Removal, RunTable, Stage
-from controlplane.joblet.reconcile import ALIVE
 from controlplane.model.fulfilment import TaskRef
+from controlplane.model.task import ALIVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ import msgspec
 from controlplane.aio.backoff import doubling
 from controlplane.joblet.attempt_records import AttemptIdentity
 from controlplane.joblet.drivers.process.rundir import RunDir, Stop
-from controlplane.joblet.reconcile import ALIVE, observed_task
+from controlplane.joblet.reconcile import observed_task
 from controlplane.model.fulfilment import ObservedTask, TaskRef
+from controlplane.model.task import ALIVE, AttemptPhase
 
 # How long an attempt waits for room at its target before a policy may try the task elsewhere: longer with each attempt.
 START_PATIENCE = doubling(5.0, 300.0)
@@ -65,7 +66,7 @@ class ProcessAttempt:
         """Raises OSError when the folder cannot be read now."""
         evidence = self.run.shim()
         self.observed = msgspec.structs.replace(
-            observed_task(self.ref, "Running"),
+            observed_task(self.ref, AttemptPhase.RUNNING),
             started=evidence.started if evidence is not None else "",
             percent=self.run.percent(),
         )

@@ -19,6 +19,7 @@ from controlplane.joblet.drivers.process.attempt import ProcessAttempt
 from controlplane.joblet.drivers.process.rundir import End
 from controlplane.joblet.reconcile import lost
 from controlplane.model import times
+from controlplane.model.task import AttemptPhase
 
 # After so many looks a shim that shows no evidence is not at its beginning any more.
 MOST_LOOKS = 25
@@ -61,7 +62,8 @@ class AttemptInspector:
         if lock is None:
             return self._look_for_shim(attempt, otherwise=Fate.UNCLEAR)
         try:
-            if attempt.run.end() is None and attempt.run.shim() is None and attempt.observed.phase == "Starting":
+            unseen = attempt.run.end() is None and attempt.run.shim() is None
+            if unseen and attempt.observed.phase == AttemptPhase.STARTING:
                 self._never_began(attempt)
                 return Finding(Fate.SETTLED)
         finally:

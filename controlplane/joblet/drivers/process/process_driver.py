@@ -35,6 +35,7 @@ from controlplane.joblet.reconcile import observed_task
 from controlplane.model.driver_traits import PROCESS, traits_of
 from controlplane.model.errors import NotFound
 from controlplane.model.fulfilment import Fulfilment, ObservedTask, TaskRef
+from controlplane.model.task import AttemptPhase
 
 log = structlog.get_logger(__name__)
 
@@ -109,7 +110,7 @@ class ProcessDriver:
     def start(self, fulfilment: Fulfilment, task: TaskRef) -> None:
         run, subject = self._run_of(fulfilment.order, task), identity_of(fulfilment, task)
         give_up_at = self._clock.monotonic() + START_PATIENCE.after(task.attempt)
-        attempt = ProcessAttempt(run, subject, observed_task(task, "Starting"), give_up_at)
+        attempt = ProcessAttempt(run, subject, observed_task(task, AttemptPhase.STARTING), give_up_at)
         self._attempts.setdefault(fulfilment.id, {})[task] = attempt
         if run.path.name in self._vanished:
             self._reaper.reap(attempt)
@@ -181,7 +182,7 @@ class ProcessDriver:
             self._kept.add(run.path)
             return
         self._kept.remove(run.path)
-        attempt = ProcessAttempt(run, spec.subject, observed_task(spec.subject.ref, "Starting"))
+        attempt = ProcessAttempt(run, spec.subject, observed_task(spec.subject.ref, AttemptPhase.STARTING))
         self._attempts.setdefault(spec.subject.fulfilment, {})[attempt.ref] = attempt
         self._inspect(attempt)
 
@@ -222,7 +223,7 @@ class ProcessDriver:
         try:
             attempt.observe_running()
         except OSError:
-            attempt.observed = observed_task(attempt.ref, "Running")
+            attempt.observed = observed_task(attempt.ref, AttemptPhase.RUNNING)
         self._progress.watch()
         self._notice(attempt.subject.fulfilment)
 
@@ -258,10 +259,10 @@ class ProcessDriver:
             self._reaper.reap(attempt)
         elif fate is Fate.UNCLEAR:
             self._shims.look_later(attempt)
-        if attempt.observed.phase == "Running":
+        if attempt.observed.phase == AttemptPhase.RUNNING:
             self._progress.watch()
 
     def _advance(self, attempt: ProcessAttempt, percent: int | None) -> None:
-        if attempt.observed.phase == "Running" and percent != attempt.observed.percent:
+        if attempt.observed.phase == AttemptPhase.RUNNING and percent != attempt.observed.percent:
             attempt.observed = msgspec.structs.replace(attempt.observed, percent=percent)
             self._notice(attempt.subject.fulfilment)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from controlplane.joblet.drivers.process.attempt import ProcessAttempt
+from controlplane.model.task import AttemptPhase
 
 PROGRESS_SECONDS = 1.0
 
@@ -45,7 +46,7 @@ class ProgressReader:
         for attempt in attempts:
             if attempt.unwatched:
                 self._look(attempt)
-        running = [attempt for attempt in attempts if attempt.observed.phase == "Running"]
+        running = [attempt for attempt in attempts if attempt.observed.phase == AttemptPhase.RUNNING]
         percents = await asyncio.to_thread(_percents, running)
         for attempt, percent in zip(running, percents, strict=True):
             self._advance(attempt, percent)

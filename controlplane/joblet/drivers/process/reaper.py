@@ -20,6 +20,7 @@ from controlplane.joblet.drivers.process.attempt import TROUBLE_SECONDS, Process
 from controlplane.joblet.drivers.process.rundir import End
 from controlplane.joblet.reconcile import observed_task
 from controlplane.model import times
+from controlplane.model.task import AttemptPhase
 
 LOOK_AGAIN_SECONDS = 0.02
 T = TypeVar("T")
@@ -38,8 +39,8 @@ class Reaper:
 
     def reap(self, attempt: ProcessAttempt) -> None:
         """The attempt counts as running until `reaped` is called."""
-        if attempt.observed.phase == "Starting":
-            attempt.observed = observed_task(attempt.ref, "Running")
+        if attempt.observed.phase == AttemptPhase.STARTING:
+            attempt.observed = observed_task(attempt.ref, AttemptPhase.RUNNING)
         attempt.being_reaped = True
         self._tasks.spawn(self._kill_leftovers(attempt))
 

@@ -30,6 +30,7 @@ from controlplane.joblet.attempt_records import AttemptIdentity
 from controlplane.joblet.reconcile import observed_task
 from controlplane.model import texts
 from controlplane.model.fulfilment import ObservedTask, TaskRef
+from controlplane.model.task import AttemptPhase
 
 MAX_ARTEFACTS = 100
 MAX_URL = 2048
@@ -192,23 +193,23 @@ class RunDir:
         )
 
     def _verdict(self, end: End, stop: Stop | None) -> tuple[str, str, str]:
-        spec = self.spec()
+        spec, failed = self.spec(), AttemptPhase.FAILED
         if end.how == "exited":
-            return ("Succeeded", "", "") if end.code == 0 else ("Failed", "Failed", self._last_words())
+            return (AttemptPhase.SUCCEEDED, "", "") if end.code == 0 else (failed, "Failed", self._last_words())
         if end.how == "timed_out":
             limit = spec.time_limit if spec is not None else None
-            return "Failed", "TimedOut", f"the time limit of {limit:g} s passed" if limit is not None else ""
+            return failed, "TimedOut", f"the time limit of {limit:g} s passed" if limit is not None else ""
         if end.how == "not_started":
             name = spec.command[0] if spec is not None and spec.command else ""
             if task_files.is_exhausted(end.code):
-                return "Failed", EXHAUSTED, exhausted_message(end.code)
-            return "Failed", "StartError", f"{name}: {os.strerror(end.code)}" if name else "the command is empty"
+                return failed, EXHAUSTED, exhausted_message(end.code)
+            return failed, "StartError", f"{name}: {os.strerror(end.code)}" if name else "the command is empty"
         if end.how == "stopped":
             stop = stop or self._read("stop.json", Stop)
             if stop is not None:
-                return "Cancelled", stop.reason, ""
-            return "Failed", "Evicted", "it was stopped from outside the control plane"
-        return "Failed", "Lost", "it holds a unique resource, and its session was not confirmed in time"
+                return AttemptPhase.CANCELLED, stop.reason, ""
+            return failed, "Evicted", "it was stopped from outside the control plane"
+        return failed, "Lost", "it holds a unique resource, and its session was not confirmed in time"
 
     def _last_words(self) -> str:
         text = task_files.read_tail(self.path, "stderr", _TAIL_BYTES).decode(errors="replace")

@@ -17,6 +17,7 @@ import structlog
 from controlplane.joblet.drivers.process.attempt import TROUBLE_SECONDS, ProcessAttempt
 from controlplane.joblet.drivers.process.rundir import Stop
 from controlplane.joblet.reconcile import observed_task
+from controlplane.model.task import AttemptPhase
 
 LOOK_AGAIN_SECONDS = 0.02
 log = structlog.get_logger(__name__)
@@ -54,7 +55,7 @@ class ShimWatch:
         if attempt.waits_for_room:
             attempt.cancel_timer()
             attempt.waits_for_room = False
-            attempt.observed = observed_task(attempt.ref, "Cancelled", reason=stop.reason)
+            attempt.observed = observed_task(attempt.ref, AttemptPhase.CANCELLED, reason=stop.reason)
             asyncio.get_running_loop().call_soon(self._changed, attempt)
             return
         try:

@@ -26,6 +26,7 @@ from controlplane.joblet.joblet_state import JobletFolder
 from controlplane.joblet.reconcile import observed_task
 from controlplane.model import times
 from controlplane.model.fulfilment import Fulfilment, TaskRef
+from controlplane.model.task import AttemptPhase
 
 log = structlog.get_logger(__name__)
 
@@ -99,12 +100,12 @@ class Starter:
     def _not_begun(self, attempt: ProcessAttempt, wanted: Fulfilment, error: OSError) -> None:
         """No shim was spawned, and the folder of the attempt is removed."""
         if attempt.stopping is not None:
-            attempt.observed = observed_task(attempt.ref, "Cancelled", reason=attempt.stopping.reason)
+            attempt.observed = observed_task(attempt.ref, AttemptPhase.CANCELLED, reason=attempt.stopping.reason)
         elif not task_files.is_exhausted(error.errno):
-            attempt.observed = observed_task(attempt.ref, "Failed", reason="StartError", message=str(error))
+            attempt.observed = observed_task(attempt.ref, AttemptPhase.FAILED, reason="StartError", message=str(error))
         elif self._clock.monotonic() >= attempt.give_up_at:
             message = exhausted_message(error.errno)
-            attempt.observed = observed_task(attempt.ref, "Failed", reason=EXHAUSTED, message=message)
+            attempt.observed = observed_task(attempt.ref, AttemptPhase.FAILED, reason=EXHAUSTED, message=message)
         else:
             if not attempt.logged_wait:
                 log.warning("an attempt waits for room to start", run=attempt.run.path.name, error=str(error))
