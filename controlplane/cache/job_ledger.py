@@ -19,8 +19,7 @@ from controlplane.model.fulfilment import EndedTask
 from controlplane.model.task import NEXT, TaskEvent, TaskState
 
 # A member of an enum is read slowly, so that the members of the hot paths have names of their own.
-_NEW, _PLACED = int(TaskState.NEW), int(TaskState.PLACED)
-_WAITING_RETRY, _HELD = int(TaskState.WAITING_RETRY), int(TaskState.HELD)
+_NEW, _PLACED, _WAITING_RETRY = int(TaskState.NEW), int(TaskState.PLACED), int(TaskState.WAITING_RETRY)
 _PLACE, _FIRST_PLACED = TaskEvent.PLACE, NEXT[TaskEvent.PLACE][TaskState.NEW]
 _NEVER_PLACED = frozenset({TaskState.NEW, TaskState.CALLED_OFF, TaskState.EXPIRED})
 T = TypeVar("T")
@@ -142,7 +141,7 @@ class JobLedger:
 
     def waiting(self) -> int:
         """Tasks that are neither placed nor over, held tasks included."""
-        return self.counts[_NEW] + self.counts[_WAITING_RETRY] + self.counts[_HELD]
+        return self.counts[_NEW] + self.counts[_WAITING_RETRY] + self.counts[TaskState.HELD]
 
     def end_waiting(self, event: TaskEvent, index: int | None = None) -> None:
         """The task, or all tasks, as far as they wait, are over without another attempt: CALL_OFF or EXPIRE."""

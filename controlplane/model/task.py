@@ -114,12 +114,10 @@ ALIVE = frozenset({AttemptPhase.STARTING, AttemptPhase.RUNNING})
 REPORTED = frozenset(AttemptPhase)
 ENDED = REPORTED - ALIVE
 
+# Every open task takes notice of a decision.
 _DECISIONS: Mapping[str, TaskEvent] = {
-    event: event for event in (
-        TaskEvent.DONE, TaskEvent.IGNORE, TaskEvent.FAIL, TaskEvent.FAIL_ORDER,
-        TaskEvent.CANCEL, TaskEvent.RETRY, TaskEvent.MOVE, TaskEvent.HOLD,
-    )
-}  # fmt: skip
+    event: event for event, (befores, _) in _ROWS.items() if befores is OPEN and event is not TaskEvent.PLACE
+}
 
 
 def decision_of(word: str) -> TaskEvent:

@@ -100,3 +100,13 @@ def test_the_counts_of_an_order_are_the_phases_of_its_tasks(moves: list[tuple[st
     assert {name: count for name, count in msgspec.structs.asdict(ledger.counts()).items() if count} == phases
     ended = phases["succeeded"] + phases["failed"] + phases["cancelled"]
     assert ledger.percent() == 100 * ended // 6
+
+
+@pytest.mark.parametrize("count", SIZES)
+@pytest.mark.parametrize("state", TaskState)
+def test_a_placement_moves_a_task_along_the_table_too(state: TaskState, count: int) -> None:
+    ledger = in_state(state, count)
+    ledger.place(1, ledger.attempt(1) + 1)
+    now = TABLE.get((state, TaskEvent.PLACE), state)
+    assert ledger.state[1] == now
+    assert Counter(dict(enumerate(ledger.counts))) == Counter({now: 1}) + Counter({TaskState.NEW: count - 1})
