@@ -14,11 +14,10 @@ import hmac
 
 import msgspec
 
-from controlplane.sealing import read_key_lines
+from controlplane import key_files
 
 PREFIX = "cpk_"
 _MOST_CHARACTERS = 2048
-_FIELD = "cluster_key_file"
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -68,4 +67,4 @@ class ClusterKey:
 
 def read_cluster_key(path: str) -> ClusterKey | None:
     """The key of the file, None without a path; Invalid unless it holds a key and only its owner may read it."""
-    return ClusterKey(read_key_lines(path, _FIELD)[0]) if path else None
+    return ClusterKey(key_files.read_cluster_key(path)) if path else None

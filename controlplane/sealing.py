@@ -12,8 +12,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,12 +19,13 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from controlplane.key_files import make_private, read_private
 from controlplane.model.errors import Invalid, Refused
 from controlplane.model.secret import Content, Sealed, Secret
 
 KEY_BYTES = 32
 _NONCE_BYTES = 12
-HEADER = "# Keys that seal secrets: the first one seals, all of them open. Whoever has this file can read them.\n"
+_HEADER = "# Keys that seal secrets: the first one seals, all of them open. Whoever has this file can read them.\n"
 _FIELD = "secret_key_file"
 
 
@@ -112,51 +111,31 @@ def about_of(secret: Secret) -> bytes:
 
 def read_keys(path: str, chance: Callable[[int], bytes]) -> Keyring:
     """The keys of the file, none without a path; Invalid unless it holds only keys and only its owner may read it."""
-    return Keyring(tuple(map(Key, read_key_lines(path, _FIELD))) if path else (), chance)
-
-
-def read_key_lines(path: str, field: str) -> list[bytes]:
-    """The keys of a file, one in base64 a line; Invalid, with the field, when others may read or own the file."""
+    if not path:
+        return Keyring((), chance)
     try:
-        status = os.stat(path)
-        if stat.S_IMODE(status.st_mode) & 0o077:
-            raise Invalid(field, f"{path} must not be open to others: chmod 600 {path}")
-        if status.st_uid not in (os.geteuid(), 0):
-            raise Invalid(field, f"{path} belongs to another user")
-        lines = Path(path).read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Invalid(field, f"cannot be read from {path}: {why}") from None
-    keys = [
-        _key(line, number, field) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")
-    ]
+        lines = read_private(path, _FIELD).decode("ascii").splitlines()
+    except UnicodeDecodeError:
+        raise Invalid(_FIELD, f"cannot be read from {path}: it is no text") from None
+    keys = [_key(line, number) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     if not keys:
-        raise Invalid(field, f"{path} holds no key")
-    return keys
+        raise Invalid(_FIELD, f"{path} holds no key")
+    return Keyring(tuple(keys), chance)
 
 
-def make_key_file(path: Path, chance: Callable[[int], bytes], header: str = HEADER) -> None:
+def make_key_file(path: Path, chance: Callable[[int], bytes]) -> None:
     """Creates a file with a new key, unless the file exists; the file is complete or absent."""
-    if path.exists():
-        return
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "w", encoding="ascii") as file:
-        file.write(f"{header}{_base64(chance(KEY_BYTES))}\n")
-        file.flush()
-        os.fsync(descriptor)
-    new.replace(path)
+    make_private(path, lambda: f"{_HEADER}{_base64(chance(KEY_BYTES))}\n".encode("ascii"))
 
 
-def _key(line: str, number: int, field: str) -> bytes:
+def _key(line: str, number: int) -> Key:
     try:
         raw = base64.b64decode(line.strip(), validate=True)
     except binascii.Error:
         raw = b""
     if len(raw) != KEY_BYTES:
-        raise Invalid(field, f"line {number} must be {KEY_BYTES} bytes in base64")
-    return raw
+        raise Invalid(_FIELD, f"line {number} must be {KEY_BYTES} bytes in base64")
+    return Key(raw)
 
 
 def _derived(raw: bytes, purpose: bytes) -> bytes:

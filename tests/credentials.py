@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -36,7 +35,7 @@ def cluster_key(folder: Path) -> Path:
     """A key file for the replicas of a test."""
     path = folder / "cluster.key"
     folder.mkdir(parents=True, exist_ok=True)
-    write_by_rename(path, base64.b64encode(b"k" * SECRET_BYTES) + b"\n")
+    write_by_rename(path, b"k" * SECRET_BYTES)
     return path
 
 

@@ -26,7 +26,6 @@ from controlplane.store import codec, keys, transaction
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 
-CLUSTER_KEY_HEADER = "# The key that replicas prove themselves to each other with: the same file for each of them.\n"
 _OWNER_ONLY = 0o077
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from controlplane.aio.clock import SystemClock, chance
+from controlplane.key_files import make_cluster_key
 from controlplane.model.driver_traits import PROCESS
 from controlplane.model.errors import ControlPlaneError
 from controlplane.sealing import make_key_file
@@ -111,7 +112,7 @@ def _make_credentials(layout: Layout, options: UpOptions, tell: Tell) -> None:
             f"as {getpass.getuser()}"
         )
         return
-    make_key_file(layout.cluster_key, chance, first_access.CLUSTER_KEY_HEADER)
+    make_cluster_key(layout.cluster_key, chance)
     first_access.make_token_file(layout.token)
     first_access.make_joblet_tokens(layout, options.target_names, PROCESS)
 
