@@ -20,7 +20,8 @@ class Candidate(Object, tag="Candidate", frozen=True, kw_only=True):
     """`election/<lease-hex>`. `incarnation` is the life of a process; `proclaimed` counts its own rewrites.
 
     `ended` is the term that this candidate ended by its pulse, noted in the transaction that ended the term. `keys`
-    names the keys with which the replica can open secrets.
+    names the keys with which the replica can open secrets. `proves` says that the pulse of the replica proves itself
+    with the cluster key.
     """
 
     id: Line
@@ -33,6 +34,7 @@ class Candidate(Object, tag="Candidate", frozen=True, kw_only=True):
     proclaimed: Count = 0
     ended: TermEnd | None = None
     keys: Many[Line] = ()
+    proves: bool = False
 
 
 class Term(Object, tag="Term", omit_defaults=False, frozen=True, kw_only=True):
