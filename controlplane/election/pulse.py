@@ -78,8 +78,10 @@ class PulseServer:
         """Closes all connections; waits for the thread at most `timeout` seconds."""
         if self._stopping:
             return
-        self._stopping = True
-        self._waker.send(b".")
+        # With the lock, since a thread that sees `_stopping` closes the waker.
+        with self._lock:
+            self._stopping = True
+            self._waker.send(b".")
         self._thread.join(timeout)
 
     def followers(self) -> int:
