@@ -3,6 +3,9 @@
 A clock is off when most other clocks disagree with its time. Clock skew decides nothing: leases, grace times and
 silences run on monotonic time. But deadlines, windows and schedules are wall-clock times given by people, and move
 with the clock of the leader.
+
+With the cluster key, the time of a peer that should prove itself and does not is left out. The question ends with the
+answer of the peer, so no proof of this replica follows.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.election import message
+from controlplane.election.follower_handshake import FollowerHandshake
+from controlplane.election.pulse_proof import PulseProver
 from controlplane.election.view import View
 from controlplane.model import address
 from controlplane.model.errors import Invalid
@@ -47,11 +52,11 @@ def skewed_clocks(clocks: Mapping[str, float]) -> dict[str, float]:
 
 
 class ClockSkew:
-    def __init__(self, view: View, own: Candidate, clock: Clock) -> None:
+    def __init__(self, view: View, own: Candidate, clock: Clock, *, prover: PulseProver | None = None) -> None:
         self._view = view
         self._own = own
         self._clock = clock
-        self._hello = message.write(message.Hello(hello=own.incarnation))
+        self._prover = prover
         self.off: Mapping[str, float] = {}
 
     async def run(self) -> None:
@@ -66,27 +71,31 @@ class ClockSkew:
 
     async def _look(self) -> dict[str, float]:
         """Seconds by which each replica's clock is ahead of the own clock; replicas that report no time are omitted."""
-        peers = {entry.candidate.id: entry.candidate.pulse for entry in self._view.candidates()}
+        peers = {entry.candidate.id: entry.candidate for entry in self._view.candidates()}
         peers.pop(self._own.id, None)
-        answers = await asyncio.gather(*(self._ask(pulse) for pulse in peers.values()))
+        answers = await asyncio.gather(*(self._ask(peer) for peer in peers.values()))
         answered = {name: ahead for name, ahead in zip(peers, answers, strict=True) if ahead is not None}
         return {self._own.id: 0.0, **answered}
 
-    async def _ask(self, peer: str) -> float | None:
+    async def _ask(self, peer: Candidate) -> float | None:
+        handshake = FollowerHandshake(self._own.incarnation, peer, self._prover)
         sent = self._clock.monotonic()
         try:
-            host, port = address.parse(peer, "pulse")
+            host, port = address.parse(peer.pulse, "pulse")
             async with asyncio.timeout(_ANSWER_SECONDS):
                 reader, writer = await asyncio.open_connection(host, port, limit=message.LONGEST)
                 try:
-                    writer.write(self._hello)
+                    writer.write(handshake.hello())
                     pulse = message.read_pulse((await reader.readline()).rstrip(b"\n"))
                 finally:
                     writer.close()
         except (OSError, Invalid, ValueError, OverflowError, TimeoutError):
             return None
         took = self._clock.monotonic() - sent
-        if pulse is None or not pulse.wall:
+        # A stranger at the address of a dead peer could pass on, with another time, what a living replica proves.
+        if pulse is None or pulse.incarnation != peer.incarnation or not handshake.is_believed(pulse):
+            return None
+        if not pulse.wall:
             return None
         return pulse.wall - (self._clock.wall().timestamp() - took / 2)
 

@@ -20,7 +20,9 @@ from controlplane.election.clock_skew import ClockSkew
 from controlplane.election.election_settings import ElectionSettings
 from controlplane.election.held_leadership import Leadership
 from controlplane.election.keeper import LeaseKeeper
+from controlplane.election.listener import Listener
 from controlplane.election.pulse import PulseServer
+from controlplane.election.pulse_proof import PulseProver
 from controlplane.election.pulse_trust import PulseTrust
 from controlplane.election.queue_position import acting_leader
 from controlplane.election.race import cancel, or_deposed
@@ -45,13 +47,22 @@ _WILLING = frozenset({"stepped-down", "cancelled", "finished"})
 
 
 class Election:
+    """With a prover, the pulse and its followers prove themselves with the cluster key, and the candidate says so."""
+
     def __init__(
-        self, store: Store, view: View, settings: ElectionSettings, candidate: Candidate, clock: Clock
+        self,
+        store: Store,
+        view: View,
+        settings: ElectionSettings,
+        candidate: Candidate,
+        clock: Clock,
+        *,
+        prover: PulseProver | None = None,
     ) -> None:
         self._store = store
         self._view = view
         self._settings = settings
-        self._candidate = candidate
+        self._candidate = msgspec.structs.replace(candidate, proves=prover is not None)
         self._clock = clock
         self._trust = PulseTrust(settings.pulse_off_seconds)
         self._ticks = 0
@@ -60,7 +71,8 @@ class Election:
         self._revoking: set[asyncio.Task[bool]] = set()
         self._leadership: Leadership | None = None
         self._pulse: PulseServer | None = None
-        self._clock_skew = ClockSkew(view, candidate, clock)
+        self._prover = prover
+        self._clock_skew = ClockSkew(view, candidate, clock, prover=prover)
 
     def clocks_off(self) -> Mapping[str, float]:
         """Replicas whose wall clock is off, with the difference in seconds, as read by this replica."""
@@ -90,7 +102,8 @@ class Election:
 
     async def run(self, lead: Lead) -> None:
         """Campaigns and leads for ever. Cancelled, the election steps down and cleans up, in bounded time."""
-        self._pulse = pulse = PulseServer(self._settings, self._candidate.incarnation, self._clock)
+        incarnation = self._candidate.incarnation
+        self._pulse = pulse = PulseServer(self._settings, incarnation, self._clock, prover=self._prover)
         self._candidate = msgspec.structs.replace(self._candidate, pulse=pulse.address)
         pulse.start()
         work = (self._tick(), self._watch_trust(), self._clock_skew.run())
@@ -182,9 +195,12 @@ class Election:
             self._store, self._view, self._settings, self._clock, trust=self._trust, revoking=self._revoking
         )
         try:
-            return await standby.turn(seat, self._candidate.incarnation)
+            return await standby.turn(seat, self._listen)
         finally:
             await standby.close()
+
+    def _listen(self, ahead: CandidateEntry) -> Listener:
+        return Listener(self._settings, self._candidate.incarnation, ahead, prover=self._prover)
 
     async def _reign(self, own: CandidateEntry, ended: TermEnd, keeper: LeaseKeeper, lead: Lead) -> None:
         leadership = Leadership(

@@ -8,6 +8,12 @@ loop does not stop the pulse.
 Candidates have reserved connections. All other peers (strangers) share a bounded number: a newcomer replaces the oldest
 connection of the source address with most strangers, since a replica may be a stranger only until its candidate key is
 seen.
+
+With a cluster key, a connection is reserved only for a follower that named a candidate's incarnation and proved to have
+the key (`pulse_proof`) within a second of connecting. An incarnation is no secret, so without a key a stranger that
+names a candidate takes one of the candidate's places. A follower without a proof, because of an older version or
+because its proof came late, is served as a stranger. No thread waits for a handshake: the answer to a Hello is sent at
+once, the beats of all followers go on, and a proof is checked when the proof has been read.
 """
 
 from __future__ import annotations
@@ -17,16 +23,26 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from enum import Enum
 
 from controlplane.aio.clock import Clock
 from controlplane.election import message
 from controlplane.election.election_settings import ElectionSettings
+from controlplane.election.pulse_proof import PulseHandshake, PulseProver, PulseRole
 
 _MOST_STRANGERS = 64
 # A replica connects as standby, for peer presence and for clock skew, some of them twice while it starts anew.
 _MOST_OF_A_CANDIDATE = 8
-_HELLO_SECONDS = 1.0
+# From the start of a connection: without a hello the connection is closed, a later proof makes no reserved place.
+_HANDSHAKE_SECONDS = 1.0
 _NAMELESS = "?"
+
+
+class _Phase(Enum):
+    CONNECTED = "connected"  # no hello yet
+    ASKED = "asked"  # followed, and asked for a proof by the nonce in the first answer
+    FOLLOWING = "following"  # followed, without a proof
+    PROVEN = "proven"
 
 
 class _Follower:
@@ -37,19 +53,24 @@ class _Follower:
         # The incarnation in the follower's hello.
         self.name = ""
         self.buffer = b""
+        self.phase = _Phase.CONNECTED
+        self.handshake: PulseHandshake | None = None
 
     @property
     def known(self) -> bool:
-        return bool(self.name)
+        return self.phase is not _Phase.CONNECTED
 
 
 class PulseServer:
     """Binds when made. `lead` and `leave` may be called from any thread, and send their pulse before they return."""
 
-    def __init__(self, settings: ElectionSettings, incarnation: str, clock: Clock) -> None:
+    def __init__(
+        self, settings: ElectionSettings, incarnation: str, clock: Clock, *, prover: PulseProver | None = None
+    ) -> None:
         self._settings = settings
         self._incarnation = incarnation
         self._clock = clock
+        self._prover = prover
         self._lock = threading.Lock()
         self._epoch = 0
         self._ended = 0
@@ -89,7 +110,10 @@ class PulseServer:
             return self._known()
 
     def expect(self, incarnations: Iterable[str]) -> None:
-        """Names the incarnations of the candidates, whose connections strangers cannot displace."""
+        """Names the incarnations of the candidates, whose connections strangers cannot displace.
+
+        With a cluster key only proven connections of the candidates are kept.
+        """
         with self._lock:
             self._candidates = frozenset(incarnations)
 
@@ -152,15 +176,23 @@ class PulseServer:
         self._selector.register(connection, selectors.EVENT_READ)
 
     def _make_room(self) -> None:
-        strangers = [follower for follower in self._followers.values() if follower.name not in self._candidates]
+        strangers = [follower for follower in self._followers.values() if not self._is_reserved(follower)]
         if len(strangers) < _MOST_STRANGERS:
             return
         sources = Counter(follower.source for follower in strangers)
         # `strangers` is in the order of arrival, so `max` gives the oldest connection of the busiest source.
         self._drop(max(strangers, key=lambda follower: sources[follower.source]))
 
+    def _is_reserved(self, follower: _Follower) -> bool:
+        return follower.name in self._candidates and self._is_believed(follower)
+
     def _is_crowded(self, name: str) -> bool:
-        return sum(follower.name == name for follower in self._followers.values()) >= _MOST_OF_A_CANDIDATE
+        same = (follower for follower in self._followers.values() if follower.name == name)
+        return sum(map(self._is_believed, same)) >= _MOST_OF_A_CANDIDATE
+
+    def _is_believed(self, follower: _Follower) -> bool:
+        """Whether the name of the follower is to be believed; without a key there is only the follower's word."""
+        return self._prover is None or follower.phase is _Phase.PROVEN
 
     def _read(self, follower: _Follower) -> None:
         try:
@@ -171,21 +203,53 @@ class PulseServer:
             data = b""
         follower.buffer += data
         line, newline, rest = follower.buffer.partition(b"\n")
-        unfinished = not newline and len(line) < message.LONGEST
-        if data and unfinished and not follower.known:
+        speaks = bool(data) and not rest and follower.phase in (_Phase.CONNECTED, _Phase.ASKED)
+        if speaks and not newline and len(line) < message.LONGEST:
             return
-        hello = message.read_hello(line)
-        if not data or follower.known or unfinished or rest or hello is None or self._is_crowded(hello.hello):
+        follower.buffer = b""
+        if not (speaks and newline and self._take(follower, line)):
             self._drop(follower)
-            return
-        follower.name = hello.hello or _NAMELESS
-        self._send(follower)
 
-    def _send(self, follower: _Follower) -> None:
+    def _take(self, follower: _Follower, line: bytes) -> bool:
+        """Handles a line of a follower; False when the connection has to end."""
+        return self._greet(follower, line) if follower.phase is _Phase.CONNECTED else self._check(follower, line)
+
+    def _greet(self, follower: _Follower, line: bytes) -> bool:
+        hello = message.read_hello(line)
+        if hello is None or self._is_crowded(hello.hello):
+            return False
+        follower.name = hello.hello or _NAMELESS
+        follower.phase = _Phase.FOLLOWING
+        nonce = proof = ""
+        if self._prover is not None and hello.nonce:
+            nonce = self._prover.make_nonce()
+            follower.phase = _Phase.ASKED
+            follower.handshake = PulseHandshake(
+                follower=hello.hello, follower_nonce=hello.nonce, server=self._incarnation, server_nonce=nonce
+            )
+            proof = self._prover.prove(PulseRole.SERVER, follower.handshake)
+        self._send(follower, nonce, proof)
+        return True
+
+    def _check(self, follower: _Follower, line: bytes) -> bool:
+        """Takes the proof of a follower. A late proof leaves the follower a stranger, a wrong proof is junk."""
+        proof, handshake = message.read_proof(line), follower.handshake
+        if proof is None or handshake is None or self._prover is None:
+            return False
+        follower.phase = _Phase.FOLLOWING
+        if self._clock.monotonic() - follower.since > _HANDSHAKE_SECONDS:
+            return True
+        if not self._prover.is_proof(PulseRole.FOLLOWER, handshake, proof.proof) or self._is_crowded(follower.name):
+            return False
+        follower.phase = _Phase.PROVEN
+        return True
+
+    def _send(self, follower: _Follower, nonce: str = "", proof: str = "") -> None:
         wall = self._clock.wall().timestamp()
-        line = message.write(
-            message.Pulse(incarnation=self._incarnation, epoch=self._epoch, ended=self._ended, wall=wall)
+        state = message.Pulse(
+            incarnation=self._incarnation, epoch=self._epoch, ended=self._ended, wall=wall, nonce=nonce, proof=proof
         )
+        line = message.write(state)
         try:
             complete = follower.connection.send(line) == len(line)
         except OSError:
@@ -200,7 +264,7 @@ class PulseServer:
 
     def _sweep(self, now: float) -> None:
         for follower in list(self._followers.values()):
-            if not follower.known and now - follower.since > _HELLO_SECONDS:
+            if not follower.known and now - follower.since > _HANDSHAKE_SECONDS:
                 self._drop(follower)
         if self._listener not in self._selector.get_map():
             self._selector.register(self._listener, selectors.EVENT_READ)

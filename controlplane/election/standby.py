@@ -10,7 +10,7 @@ a cut of all pulses at once costs a single change of leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -29,6 +29,8 @@ from controlplane.model.leadership import TermEnd
 from controlplane.store.kv import Store
 
 log = structlog.get_logger(__name__)
+
+Listen = Callable[[CandidateEntry], Listener]
 
 # A leader sends its good-bye before its key is deleted; after this time a standby has read both.
 _GOODBYE_SECONDS = 0.005
@@ -70,8 +72,11 @@ class Standby:
         self._ends: dict[int, TermEnd] = {}
         self._revoking = revoking
 
-    async def turn(self, seat: Seat, incarnation: str) -> tuple[CandidateEntry, TermEnd]:
-        """The own entry once its key is first, and how the term before ended. Deposed when the own key is gone."""
+    async def turn(self, seat: Seat, listen: Listen) -> tuple[CandidateEntry, TermEnd]:
+        """The own entry once its key is first, and how the term before ended. Deposed when the own key is gone.
+
+        `listen` makes the listener that follows a candidate ahead.
+        """
         while True:
             revision = self._view.revision()
             now = queue_position(self._view.candidates(), seat.key, seat.epoch)
@@ -79,14 +84,14 @@ class Standby:
                 raise Deposed("the candidate key is gone")
             if now.place is Place.FIRST:
                 return now.own, await self._how_it_ended()
-            self._follow(self._view.candidates(), now, incarnation)
+            self._follow(self._view.candidates(), now, listen)
             await self._next(now, revision)
 
     async def close(self) -> None:
         for following in self._following.values():
             await cancel(following.verdict)
 
-    def _follow(self, candidates: Sequence[CandidateEntry], now: QueuePosition, incarnation: str) -> None:
+    def _follow(self, candidates: Sequence[CandidateEntry], now: QueuePosition, listen: Listen) -> None:
         assert now.own is not None
         assert now.leader is not None
         ahead = {e.create_revision: e for e in candidates if e.create_revision < now.own.create_revision}
@@ -98,7 +103,7 @@ class Standby:
             self._following.pop(epoch).verdict.cancel()
         for epoch, entry in ahead.items():
             if epoch not in self._following:
-                listener = Listener(self._settings, incarnation, entry)
+                listener = listen(entry)
                 self._following[epoch] = _Following(entry, listener, asyncio.create_task(listener.follow()))
         self._leader_epoch = leader
 

@@ -4,6 +4,10 @@ The promise: a pulse ends a term only when the leader was reached in the epoch a
 connection closed and its address refuses connections (or another incarnation answers there), or the leader stayed
 silent and a fresh connection got no answer either. A standby that never reached the leader concludes nothing, whatever
 happens.
+
+Where replicas prove themselves with the cluster key, only a proven answer is ALIVE, BYE or IMPOSTOR, and an answer
+without a proof is NO_ANSWER. So a stranger at the address of the leader neither keeps a dead leader alive nor ends a
+term at once; `listener` says what is left to a stranger.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from controlplane.aio.clock import SystemClock, chance, wall_milliseconds
 from controlplane.election.election import Election
 from controlplane.election.election_settings import ElectionSettings
 from controlplane.election.held_leadership import Leadership
+from controlplane.election.pulse_proof import PulseProver
 from controlplane.election.view import CandidateEntry
 from controlplane.model import errors
 from controlplane.model.identity import Mint
@@ -111,7 +112,9 @@ class WatchedView:
 class Replica:
     """One candidate. Leading, it waits for the end of its term and notes what it was told."""
 
-    def __init__(self, endpoint: str, name: str, settings: ElectionSettings = LONG) -> None:
+    def __init__(
+        self, endpoint: str, name: str, settings: ElectionSettings = LONG, *, prover: PulseProver | None = None
+    ) -> None:
         self.name = name
         self.store = Store(EtcdOptions((endpoint,)), CLOCK)
         self.view = WatchedView(self.store)
@@ -119,7 +122,7 @@ class Replica:
         candidate = Candidate(
             id=name, incarnation=self.incarnation, grpc="", http="", pulse="", pid=os.getpid(), version="test"
         )
-        self.election = Election(self.store, self.view, settings, candidate, CLOCK)
+        self.election = Election(self.store, self.view, settings, candidate, CLOCK, prover=prover)
         self.terms: asyncio.Queue[Leadership] = asyncio.Queue()
         self.ended: asyncio.Queue[Leadership] = asyncio.Queue()
 

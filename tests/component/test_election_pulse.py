@@ -10,58 +10,14 @@ from dataclasses import replace
 
 import msgspec
 
-from controlplane.aio.clock import SystemClock
 from controlplane.election import message
 from controlplane.election.candidacy import end_term
-from controlplane.election.election_settings import ElectionSettings
-from controlplane.election.listener import Listener
-from controlplane.election.pulse import PulseServer
 from controlplane.election.verdict import PulseState
-from controlplane.election.view import CandidateEntry
-from controlplane.model.leadership import Candidate, TermEnd
+from controlplane.model.leadership import TermEnd
 from tests.component.election_stage import LONG, Replica, followed, proof
+from tests.component.pulse_stage import EPOCH, QUICK, a_pulse, a_stranger, following, reached
 from tests.etcd import Etcd, free_ports
 from tests.proxy import Proxy, proxied
-
-QUICK = ElectionSettings(
-    pulse_silence_seconds=0.5, pulse_beat_seconds=0.05, pulse_answer_seconds=0.1, tick_seconds=0.02
-)
-EPOCH = 7
-
-
-@asynccontextmanager
-async def a_pulse(settings: ElectionSettings = QUICK, incarnation: str = "leader") -> AsyncIterator[PulseServer]:
-    server = PulseServer(settings, incarnation, SystemClock())
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop(timeout=5)
-
-
-def entry_at(address: str, incarnation: str = "leader") -> CandidateEntry:
-    candidate = Candidate(id="x", incarnation=incarnation, grpc="", http="", pulse=address, pid=1, version="")
-    return CandidateEntry("/controlplane/election/1", candidate, EPOCH, EPOCH, 1)
-
-
-@asynccontextmanager
-async def following(address: str) -> AsyncIterator[tuple[Listener, asyncio.Task[str]]]:
-    listener = Listener(QUICK, "standby", entry_at(address))
-
-    async def how() -> str:
-        return (await listener.follow()).how
-
-    task = asyncio.create_task(how())
-    try:
-        yield listener, task
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-
-
-async def reached(listener: Listener, state: PulseState = PulseState.UP) -> None:
-    while listener.state is not state:
-        await asyncio.sleep(0.001)
 
 
 async def test_a_leader_that_says_good_bye_has_stepped_down() -> None:
@@ -248,14 +204,6 @@ async def test_an_old_view_ends_no_term(etcd: Etcd) -> None:
         assert not await end_term(replicas[1].store, own, leader, end, patience_seconds=5)
         await leadership.commit([proof("still")])
         assert not leadership.lost.is_set()
-
-
-async def a_stranger(address: str, name: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, _, port = address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    if name:
-        writer.write(message.write(message.Hello(hello=name)))
-    return reader, writer
 
 
 async def test_strangers_however_many_do_not_keep_a_standby_out() -> None:
