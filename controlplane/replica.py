@@ -38,6 +38,7 @@ from controlplane.election.election import Election
 from controlplane.election.election_settings import ElectionSettings
 from controlplane.election.held_leadership import Leadership
 from controlplane.election.peer_presence import PeerPresence
+from controlplane.election.pulse_proof import PulseProver
 from controlplane.election.race import cancel
 from controlplane.hosting.host import JobletHost, Launch
 from controlplane.model import address
@@ -96,7 +97,8 @@ class Replica:
             clock,
         )
         self._keyring = read_keys(settings.secret_key_file, chance)
-        self._cluster_key = read_cluster_key(settings.cluster_key_file)
+        self._cluster_key = key = read_cluster_key(settings.cluster_key_file)
+        self._prover = PulseProver(key.derived(b"pulse"), chance) if key is not None else None
         self._renewals = Renewals(self._store.channels)
         self._archive = self._open_archive()
         self._space = SpaceWatch(self._store.channels, size(settings.etcd_quota, "etcd_quota"))
@@ -176,7 +178,8 @@ class Replica:
             version=controlplane.__version__,
             keys=self._keyring.ids,
         )
-        return Election(self._store, ElectionView(self._cache), election_settings(settings), candidate, self._clock)
+        view, timing = ElectionView(self._cache), election_settings(settings)
+        return Election(self._store, view, timing, candidate, self._clock, prover=self._prover)
 
     async def _host(self, incarnation: str, endpoint: str) -> None:
         """Runs hosted joblets, which connect to their own replica alone.
@@ -253,7 +256,7 @@ class Replica:
                     self._clock,
                     upkeep=upkeep,
                     providing=self._providing,
-                    presence=PeerPresence(election_settings(self._settings), self._incarnation),
+                    presence=PeerPresence(election_settings(self._settings), self._incarnation, prover=self._prover),
                     failpoints=self._failpoints,
                     quarantine=quarantine,
                 )

@@ -91,6 +91,7 @@ def supervise(layout: Layout, options: UpOptions, *, tell: Tell, when_ready: Tel
             tell("stopped the processes that an earlier supervisor left running")
         layout.forget_processes()
         make_key_file(layout.secret_key, chance)
+        make_cluster_key(layout.cluster_key, chance)
         _make_credentials(layout, options, tell)
         with Ports() as ports:
             parts = plan_processes(layout, binary, ports, options)
@@ -112,7 +113,6 @@ def _make_credentials(layout: Layout, options: UpOptions, tell: Tell) -> None:
             f"as {getpass.getuser()}"
         )
         return
-    make_cluster_key(layout.cluster_key, chance)
     first_access.make_token_file(layout.token)
     first_access.make_joblet_tokens(layout, options.target_names, PROCESS)
 

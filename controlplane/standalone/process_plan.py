@@ -78,7 +78,7 @@ def plan_processes(layout: Layout, binary: EtcdBinary, ports: Ports, options: Up
     addresses = [(ports.address(GRPC + number), ports.address(HTTP + number)) for number in range(options.replicas)]
     endpoints = ",".join(grpc for grpc, _ in addresses)
     keys: tuple[str, ...] = ("--secret-key-file", str(layout.secret_key), "--hosting-dir", str(layout.hosted))
-    keys = (*keys, "--insecure") if options.insecure else (*keys, "--cluster-key-file", str(layout.cluster_key))
+    keys = (*keys, "--cluster-key-file", str(layout.cluster_key), *(("--insecure",) if options.insecure else ()))
     for_targets = (*keys, "--local-targets", str(layout.joblets), "--local-endpoints", endpoints)
     servers = tuple(
         _replica(f"replica-{number}", client, grpc, http, (*for_targets, "--audit", str(layout.audit(number))))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from controlplane.model.leadership import Candidate
+from controlplane.store import codec
+from controlplane.store.keys import CANDIDATES
+from controlplane.store.transaction import Value
 from tests.kubeconfigs import TOKEN, a_kubeconfig, base64_of, written
 from tests.robustness.upped import an_up, call
 
@@ -31,7 +36,9 @@ async def test_a_secret_goes_in_and_never_comes_out(tmp_path: Path) -> None:
     kubeconfig.write_text(written(a_kubeconfig()))
     backup = tmp_path / "backup"
     async with an_up(folder, replicas=1, targets=0) as up:
-        assert (folder / "secret.key").stat().st_mode & 0o777 == 0o600
+        for name in ("secret.key", "cluster.key"):
+            assert (folder / name).stat().st_mode & 0o777 == 0o600
+        await up.witness.until(lambda: _proving(up.witness.values) == [True], "its pulse proves itself")
         shown = []
 
         async def cpctl(*arguments: str, code: int = 0) -> str:
@@ -73,6 +80,12 @@ async def test_a_secret_goes_in_and_never_comes_out(tmp_path: Path) -> None:
 
 def _hosting(value: object) -> bytes:
     return bytes(getattr(value, "value", b""))
+
+
+def _proving(values: Mapping[str, Value]) -> list[bool]:
+    """Which candidates say that their pulse proves itself."""
+    candidates = (value.value for key, value in values.items() if key.startswith(CANDIDATES.prefix))
+    return [codec.decode(raw, Candidate).proves for raw in candidates]
 
 
 def _holds(raw: bytes) -> bool:

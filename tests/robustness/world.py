@@ -73,15 +73,14 @@ class World:
 
     def close_access(self, name: str) -> None:
         """The replica is to ask for credentials from its next start on."""
-        self.replicas[name].change_flags({"--insecure": ["--cluster-key-file", str(self.cluster_key)]})
+        self.replicas[name].change_flags({"--insecure": []})
 
     def _access(self, name: str) -> list[str]:
-        """An older version asks nobody for credentials, so that beside it none may."""
+        """Replicas of an older version know no keys and ask nobody for credentials, so that beside them none may."""
         if name in self.plan.roots:
             return []
-        return (
-            ["--insecure"] if self.plan.insecure or self.plan.roots else ["--cluster-key-file", str(self.cluster_key)]
-        )
+        key = ["--cluster-key-file", str(self.cluster_key)]
+        return [*key, "--insecure"] if self.plan.insecure or self.plan.roots else key
 
     @property
     def endpoints(self) -> tuple[str, ...]:
