@@ -56,9 +56,7 @@ class ReplicaSettings:
     local_endpoints: str = _setting("", "Replicas that those joblets connect to; empty: this replica.")
     webhook_secret: str = _setting("", "Secret that signs webhooks, file:PATH or env:NAME; empty: no provider webhook.")
     secret_key_file: str = _setting("", "File with the keys that seal secrets; empty: no secrets, no hosted joblets.")
-    cluster_key_file: str = _setting(
-        "", "File with the key by which replicas prove themselves to each other."
-    )
+    cluster_key_file: str = _setting("", "File with the key by which replicas prove themselves to each other.")
     audit: str = _setting("", "File of the audit log, - for stdout; reopened on SIGHUP; empty: no audit log.")
     insecure: bool = _setting(False, "Ask no caller for credentials: everybody on this machine may do everything.")
     hosting_dir: str = _setting("", "Folder for the files of hosted joblets; empty: a temporary folder.")

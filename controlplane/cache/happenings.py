@@ -189,7 +189,10 @@ def _stop(delta: Delta, look: Look) -> Iterator[Happening]:
     fulfilment = delta.new.read()
     if fulfilment.reason in ("", "Cancelled"):
         return
-    message = f"{len(fulfilment.tasks)} tasks are stopped on {fulfilment.target}"
+    preempted = look().get(keys.PREEMPTIONS, fulfilment.target, fulfilment.id)
+    preemption = preempted.readable() if preempted is not None else None
+    room_for = f" to make room for order {preemption.by}" if preemption is not None else ""
+    message = f"{len(fulfilment.tasks)} tasks are stopped on {fulfilment.target}{room_for}"
     by = _leader(delta.new, look, "scheduler" if fulfilment.reason == "Preempted" else "controller_manager")
     yield _told(delta, About(kind="Order", name=fulfilment.order), fulfilment.reason, message, by, WARNING)
 
@@ -248,7 +251,7 @@ def _changed(delta: Delta, about: About) -> Iterator[Happening]:
     """A happening for each wish, and a happening for all other fields."""
     old, new = _fields(delta.old), _fields(delta.new)
     by = _user(new)
-    different = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    different = [name for name in {**old, **new} if old.get(name) != new.get(name) and name != "changed_by"]
     for name in different:
         if name in _WISHES:
             made, taken_back = _WISHES[name]
@@ -287,8 +290,8 @@ def _fields(entry: Entry[Any] | None) -> Mapping[str, Any]:
 
 
 def _user(fields: Mapping[str, Any]) -> str:
-    """The owner, who alone may change the object."""
-    return str(fields.get("owner") or fields.get("creator") or "user")
+    """The subject of the last change; of an object that was never changed, and on an open plane, the owner."""
+    return str(fields.get("changed_by") or fields.get("owner") or fields.get("creator") or "user")
 
 
 def _leader(entry: Entry[Any], look: Look, component: str) -> str:

@@ -116,6 +116,7 @@ def run_of(template: Order, scheduled: datetime, *, epoch: int, now: str) -> Ord
         **_NO_WISHES,
         digest=content,
         schedule=None,
+        changed_by="",
         template=template.id,
         scheduled=moment,
         epoch=epoch,

@@ -19,7 +19,7 @@ class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
 
 class Named(Object, frozen=True, kw_only=True):
-    """A config object that people refer to by its unique name."""
+    """A config object that people refer to by its unique name. `changed_by` is the subject of the last change."""
 
     name: Name = ""
     id: Line = ""
@@ -27,3 +27,4 @@ class Named(Object, frozen=True, kw_only=True):
     owner: Line = ""
     creator: Line = ""
     created: TimeOrEmpty = ""
+    changed_by: Line = ""

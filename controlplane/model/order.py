@@ -122,7 +122,8 @@ class Order(Object, tag="Order", frozen=True, kw_only=True):
     yet, beside the resources of packet and jobs.
 
     An order with a `schedule` is a template, which never runs itself. The leader makes the runs, which name their
-    `template`, the time for which they were `scheduled` and the `epoch` that made them.
+    `template`, the time for which they were `scheduled` and the `epoch` that made them. `changed_by` is the subject who
+    wished for the last change.
     """
 
     id: Line
@@ -153,6 +154,7 @@ class Order(Object, tag="Order", frozen=True, kw_only=True):
     template: Line = ""
     scheduled: TimeOrEmpty | None = None
     epoch: Revision = 0
+    changed_by: Line = ""
 
     def misfit(self) -> tuple[str, str] | None:
         """The field that breaks a rule of its own, and the rule: times sort only as the system writes them."""

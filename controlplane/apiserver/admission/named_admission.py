@@ -78,7 +78,7 @@ def admit(item: N, existing: Catalogue, path: str = "") -> N:
 def create(item: N, stamp: CreationStamp) -> N:
     owner = authorisation.owner_for(stamp.subject, item.owner) or DEFAULT_OWNER
     creator = authorisation.creator_for(stamp.subject, item.creator) or owner
-    return replace(item, id=item.id or stamp.identity, owner=owner, creator=creator, created=stamp.now)
+    return replace(item, id=item.id or stamp.identity, owner=owner, creator=creator, created=stamp.now, changed_by="")
 
 
 def update(item: N, stored: N, stamp: CreationStamp, path: str = "") -> N:
@@ -86,4 +86,6 @@ def update(item: N, stored: N, stamp: CreationStamp, path: str = "") -> N:
     if item.id and stored.id and item.id != stored.id:
         raise Invalid(at(path, "id"), f"cannot be changed: it is {stored.id}")
     owner = authorisation.owner_for(stamp.subject, item.owner, stored.owner)
-    return replace(item, id=stored.id or item.id, owner=owner, creator=stored.creator, created=stored.created)
+    kept = replace(item, id=stored.id or item.id, owner=owner, creator=stored.creator, created=stored.created)
+    kept = replace(kept, changed_by=stored.changed_by)
+    return kept if kept == stored else replace(kept, changed_by=stamp.subject.name)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from controlplane.apiserver import authorisation
 from controlplane.apiserver.admission import catalogue, fields
 from controlplane.apiserver.admission.admit_caught_up import admit_caught_up
@@ -120,6 +122,7 @@ class OrderCommands:
             if changed == order:
                 return ChangedOrder(order, stored.mod_revision, status)
             _same(stored, revision, name)
+            changed = replace(changed, changed_by=call.subject.name)
             codec.check(changed)
             item = Item(
                 (transaction.mod_is(stored.key, stored.mod_revision),),

@@ -56,7 +56,7 @@ class OrderMessages(ObjectMessages[ShownOrder, orders_pb2.Order]):
             revision=revision, labels=order.labels, target_policy=order.target_policy, deadline=order.deadline,
             not_before=order.not_before, orchestration=order.orchestration, preempts=order.preempts,
             cancel=order.cancel, paused=order.paused, tasks_total=order.tasks_total, digest=order.digest,
-            template=order.template, scheduled=order.scheduled,
+            template=order.template, scheduled=order.scheduled, changed_by=order.changed_by,
         )  # fmt: skip
         message.packet.name = order.packet
         for policy in order.failure_policies:

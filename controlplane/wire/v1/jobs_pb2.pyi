@@ -152,6 +152,7 @@ class Job(_message.Message):
     CREATOR_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CHANGED_BY_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
@@ -184,6 +185,8 @@ class Job(_message.Message):
     """written by the system"""
     revision: _builtins.int
     """of the stored object; in an update: the one that was read, 0 for whatever is there"""
+    changed_by: _builtins.str
+    """who changed it last; written by the system"""
     image: _builtins.str
     time_limit: _builtins.float
     target_policy: _builtins.str
@@ -232,6 +235,7 @@ class Job(_message.Message):
         creator: _builtins.str = ...,
         created: _builtins.str = ...,
         revision: _builtins.int = ...,
+        changed_by: _builtins.str = ...,
         image: _builtins.str = ...,
         command: _abc.Iterable[_builtins.str] | None = ...,
         env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
@@ -258,7 +262,7 @@ class Job(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_chunks", b"_max_chunks", "_min_chunk", b"_min_chunk", "_spread", b"_spread", "_target_policy", b"_target_policy", "_time_limit", b"_time_limit", "_work", b"_work", "constraints", b"constraints", "max_chunks", b"max_chunks", "min_chunk", b"min_chunk", "requests", b"requests", "spread", b"spread", "target_policy", b"target_policy", "time_limit", b"time_limit", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_chunks", b"_max_chunks", "_min_chunk", b"_min_chunk", "_spread", b"_spread", "_target_policy", b"_target_policy", "_time_limit", b"_time_limit", "_work", b"_work", "affinity", b"affinity", "anti_affinity", b"anti_affinity", "class", b"class", "command", b"command", "constraints", b"constraints", "created", b"created", "creator", b"creator", "drivers", b"drivers", "env", b"env", "exclusive", b"exclusive", "failure_policies", b"failure_policies", "hurt_by", b"hurt_by", "id", b"id", "image", b"image", "image_pull_secrets", b"image_pull_secrets", "labels", b"labels", "max_chunks", b"max_chunks", "min_chunk", b"min_chunk", "name", b"name", "owner", b"owner", "preemptible", b"preemptible", "prefer", b"prefer", "region", b"region", "requests", b"requests", "resources", b"resources", "revision", b"revision", "spread", b"spread", "target_policy", b"target_policy", "time_limit", b"time_limit", "tolerations", b"tolerations", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_chunks", b"_max_chunks", "_min_chunk", b"_min_chunk", "_spread", b"_spread", "_target_policy", b"_target_policy", "_time_limit", b"_time_limit", "_work", b"_work", "affinity", b"affinity", "anti_affinity", b"anti_affinity", "changed_by", b"changed_by", "class", b"class", "command", b"command", "constraints", b"constraints", "created", b"created", "creator", b"creator", "drivers", b"drivers", "env", b"env", "exclusive", b"exclusive", "failure_policies", b"failure_policies", "hurt_by", b"hurt_by", "id", b"id", "image", b"image", "image_pull_secrets", b"image_pull_secrets", "labels", b"labels", "max_chunks", b"max_chunks", "min_chunk", b"min_chunk", "name", b"name", "owner", b"owner", "preemptible", b"preemptible", "prefer", b"prefer", "region", b"region", "requests", b"requests", "resources", b"resources", "revision", b"revision", "spread", b"spread", "target_policy", b"target_policy", "time_limit", b"time_limit", "tolerations", b"tolerations", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_chunks: _TypeAlias = _typing.Literal["max_chunks"]  # noqa: Y015
     _WhichOneofArgType__max_chunks: _TypeAlias = _typing.Literal["_max_chunks", b"_max_chunks"]  # noqa: Y015

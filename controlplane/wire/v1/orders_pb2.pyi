@@ -573,6 +573,7 @@ class Order(_message.Message):
     STOPPED_FIELD_NUMBER: _builtins.int
     TEMPLATE_FIELD_NUMBER: _builtins.int
     SCHEDULED_FIELD_NUMBER: _builtins.int
+    CHANGED_BY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     priority: _builtins.int
     owner: _builtins.str
@@ -597,6 +598,8 @@ class Order(_message.Message):
     """of a run: the recurring order that it belongs to"""
     scheduled: _builtins.str
     """of a run: its time"""
+    changed_by: _builtins.str
+    """who wished for the last change; written by the system"""
     @_builtins.property
     def packet(self) -> Global___PacketRef: ...
     @_builtins.property
@@ -658,10 +661,11 @@ class Order(_message.Message):
         stopped: _abc.Iterable[Global___Stopped] | None = ...,
         template: _builtins.str = ...,
         scheduled: _builtins.str | None = ...,
+        changed_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_scheduled", b"_scheduled", "_target_policy", b"_target_policy", "deadline", b"deadline", "not_before", b"not_before", "orchestration", b"orchestration", "packet", b"packet", "priority", b"priority", "resolved", b"resolved", "schedule", b"schedule", "scheduled", b"scheduled", "status", b"status", "target_policy", b"target_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_scheduled", b"_scheduled", "_target_policy", b"_target_policy", "cancel", b"cancel", "cancel_tasks", b"cancel_tasks", "created", b"created", "creator", b"creator", "deadline", b"deadline", "digest", b"digest", "failure_policies", b"failure_policies", "id", b"id", "labels", b"labels", "moves", b"moves", "next_task_token", b"next_task_token", "not_before", b"not_before", "orchestration", b"orchestration", "owner", b"owner", "packet", b"packet", "paused", b"paused", "preempts", b"preempts", "priority", b"priority", "releases", b"releases", "resolved", b"resolved", "resources", b"resources", "revision", b"revision", "schedule", b"schedule", "scheduled", b"scheduled", "status", b"status", "stopped", b"stopped", "target_policy", b"target_policy", "tasks", b"tasks", "tasks_total", b"tasks_total", "template", b"template"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_not_before", b"_not_before", "_orchestration", b"_orchestration", "_priority", b"_priority", "_scheduled", b"_scheduled", "_target_policy", b"_target_policy", "cancel", b"cancel", "cancel_tasks", b"cancel_tasks", "changed_by", b"changed_by", "created", b"created", "creator", b"creator", "deadline", b"deadline", "digest", b"digest", "failure_policies", b"failure_policies", "id", b"id", "labels", b"labels", "moves", b"moves", "next_task_token", b"next_task_token", "not_before", b"not_before", "orchestration", b"orchestration", "owner", b"owner", "packet", b"packet", "paused", b"paused", "preempts", b"preempts", "priority", b"priority", "releases", b"releases", "resolved", b"resolved", "resources", b"resources", "revision", b"revision", "schedule", b"schedule", "scheduled", b"scheduled", "status", b"status", "stopped", b"stopped", "target_policy", b"target_policy", "tasks", b"tasks", "tasks_total", b"tasks_total", "template", b"template"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline: _TypeAlias = _typing.Literal["deadline"]  # noqa: Y015
     _WhichOneofArgType__deadline: _TypeAlias = _typing.Literal["_deadline", b"_deadline"]  # noqa: Y015

@@ -26,7 +26,7 @@ from controlplane.wire.v1 import common_pb2 as controlplane_dot_v1_dot_common__p
 from controlplane.wire.v1 import jobs_pb2 as controlplane_dot_v1_dot_jobs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontrolplane/v1/packets.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\x1a\x1a\x63ontrolplane/v1/jobs.proto\"G\n\x06JobRef\x12\x0e\n\x04name\x18\x01 \x01(\tH\x00\x12&\n\x06object\x18\x02 \x01(\x0b\x32\x14.controlplane.v1.JobH\x00\x42\x05\n\x03ref\"^\n\tPacketJob\x12$\n\x03job\x18\x01 \x01(\x0b\x32\x17.controlplane.v1.JobRef\x12\x12\n\x05\x63ount\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05\x61\x66ter\x18\x03 \x03(\tB\x08\n\x06_count\"\xbe\x02\n\x06Packet\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x33\n\x06labels\x18\x03 \x03(\x0b\x32#.controlplane.v1.Packet.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12(\n\x04jobs\x18\n \x03(\x0b\x32\x1a.controlplane.v1.PacketJob\x12\x11\n\tresources\x18\x0b \x03(\t\x12\x11\n\x04gang\x18\x0c \x01(\x08H\x00\x88\x01\x01\x12\x11\n\x04pack\x18\r \x01(\x05H\x01\x88\x01\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05_gangB\x07\n\x05_pack\"u\n\x0ePacketResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x04item\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.Packet\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"h\n\x13ListPacketsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12&\n\x05items\x18\x02 \x03(\x0b\x32\x17.controlplane.v1.Packet\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"V\n\x0bPacketEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\'\n\x06object\x18\x03 \x01(\x0b\x32\x17.controlplane.v1.Packet2\xad\x03\n\x07Packets\x12\x42\n\x06\x43reate\x12\x17.controlplane.v1.Packet\x1a\x1f.controlplane.v1.PacketResponse\x12;\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x17.controlplane.v1.Packet\x12J\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a$.controlplane.v1.ListPacketsResponse\x12\x42\n\x06Update\x12\x17.controlplane.v1.Packet\x1a\x1f.controlplane.v1.PacketResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12\x46\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1c.controlplane.v1.PacketEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontrolplane/v1/packets.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\x1a\x1a\x63ontrolplane/v1/jobs.proto\"G\n\x06JobRef\x12\x0e\n\x04name\x18\x01 \x01(\tH\x00\x12&\n\x06object\x18\x02 \x01(\x0b\x32\x14.controlplane.v1.JobH\x00\x42\x05\n\x03ref\"^\n\tPacketJob\x12$\n\x03job\x18\x01 \x01(\x0b\x32\x17.controlplane.v1.JobRef\x12\x12\n\x05\x63ount\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05\x61\x66ter\x18\x03 \x03(\tB\x08\n\x06_count\"\xd2\x02\n\x06Packet\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x33\n\x06labels\x18\x03 \x03(\x0b\x32#.controlplane.v1.Packet.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x12\n\nchanged_by\x18\x08 \x01(\t\x12(\n\x04jobs\x18\n \x03(\x0b\x32\x1a.controlplane.v1.PacketJob\x12\x11\n\tresources\x18\x0b \x03(\t\x12\x11\n\x04gang\x18\x0c \x01(\x08H\x00\x88\x01\x01\x12\x11\n\x04pack\x18\r \x01(\x05H\x01\x88\x01\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05_gangB\x07\n\x05_pack\"u\n\x0ePacketResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x04item\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.Packet\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"h\n\x13ListPacketsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12&\n\x05items\x18\x02 \x03(\x0b\x32\x17.controlplane.v1.Packet\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"V\n\x0bPacketEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\'\n\x06object\x18\x03 \x01(\x0b\x32\x17.controlplane.v1.Packet2\xad\x03\n\x07Packets\x12\x42\n\x06\x43reate\x12\x17.controlplane.v1.Packet\x1a\x1f.controlplane.v1.PacketResponse\x12;\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x17.controlplane.v1.Packet\x12J\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a$.controlplane.v1.ListPacketsResponse\x12\x42\n\x06Update\x12\x17.controlplane.v1.Packet\x1a\x1f.controlplane.v1.PacketResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12\x46\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1c.controlplane.v1.PacketEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,15 +40,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PACKETJOB']._serialized_start=181
   _globals['_PACKETJOB']._serialized_end=275
   _globals['_PACKET']._serialized_start=278
-  _globals['_PACKET']._serialized_end=596
-  _globals['_PACKET_LABELSENTRY']._serialized_start=533
-  _globals['_PACKET_LABELSENTRY']._serialized_end=578
-  _globals['_PACKETRESPONSE']._serialized_start=598
-  _globals['_PACKETRESPONSE']._serialized_end=715
-  _globals['_LISTPACKETSRESPONSE']._serialized_start=717
-  _globals['_LISTPACKETSRESPONSE']._serialized_end=821
-  _globals['_PACKETEVENT']._serialized_start=823
-  _globals['_PACKETEVENT']._serialized_end=909
-  _globals['_PACKETS']._serialized_start=912
-  _globals['_PACKETS']._serialized_end=1341
+  _globals['_PACKET']._serialized_end=616
+  _globals['_PACKET_LABELSENTRY']._serialized_start=553
+  _globals['_PACKET_LABELSENTRY']._serialized_end=598
+  _globals['_PACKETRESPONSE']._serialized_start=618
+  _globals['_PACKETRESPONSE']._serialized_end=735
+  _globals['_LISTPACKETSRESPONSE']._serialized_start=737
+  _globals['_LISTPACKETSRESPONSE']._serialized_end=841
+  _globals['_PACKETEVENT']._serialized_start=843
+  _globals['_PACKETEVENT']._serialized_end=929
+  _globals['_PACKETS']._serialized_start=932
+  _globals['_PACKETS']._serialized_end=1361
 # @@protoc_insertion_point(module_scope)

@@ -105,6 +105,7 @@ class Packet(_message.Message):
     CREATOR_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CHANGED_BY_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     GANG_FIELD_NUMBER: _builtins.int
@@ -117,6 +118,8 @@ class Packet(_message.Message):
     """written by the system"""
     revision: _builtins.int
     """of the stored object; in an update: the one that was read, 0 for whatever is there"""
+    changed_by: _builtins.str
+    """who changed it last; written by the system"""
     gang: _builtins.bool
     pack: _builtins.int
     @_builtins.property
@@ -135,6 +138,7 @@ class Packet(_message.Message):
         creator: _builtins.str = ...,
         created: _builtins.str = ...,
         revision: _builtins.int = ...,
+        changed_by: _builtins.str = ...,
         jobs: _abc.Iterable[Global___PacketJob] | None = ...,
         resources: _abc.Iterable[_builtins.str] | None = ...,
         gang: _builtins.bool | None = ...,
@@ -142,7 +146,7 @@ class Packet(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_gang", b"_gang", "_pack", b"_pack", "gang", b"gang", "pack", b"pack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gang", b"_gang", "_pack", b"_pack", "created", b"created", "creator", b"creator", "gang", b"gang", "id", b"id", "jobs", b"jobs", "labels", b"labels", "name", b"name", "owner", b"owner", "pack", b"pack", "resources", b"resources", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gang", b"_gang", "_pack", b"_pack", "changed_by", b"changed_by", "created", b"created", "creator", b"creator", "gang", b"gang", "id", b"id", "jobs", b"jobs", "labels", b"labels", "name", b"name", "owner", b"owner", "pack", b"pack", "resources", b"resources", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gang: _TypeAlias = _typing.Literal["gang"]  # noqa: Y015
     _WhichOneofArgType__gang: _TypeAlias = _typing.Literal["_gang", b"_gang"]  # noqa: Y015

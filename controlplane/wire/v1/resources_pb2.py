@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from controlplane.wire.v1 import common_pb2 as controlplane_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ontrolplane/v1/resources.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"\x98\x02\n\x08Resource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.controlplane.v1.Resource.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x0b\n\x03key\x18\n \x01(\t\x12\r\n\x05value\x18\x0b \x01(\t\x12\x13\n\x06unique\x18\x0c \x01(\x08H\x00\x88\x01\x01\x12\r\n\x05mount\x18< \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07_unique\"y\n\x10ResourceResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\'\n\x04item\x18\x02 \x01(\x0b\x32\x19.controlplane.v1.Resource\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"l\n\x15ListResourcesResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12(\n\x05items\x18\x02 \x03(\x0b\x32\x19.controlplane.v1.Resource\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"Z\n\rResourceEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12)\n\x06object\x18\x03 \x01(\x0b\x32\x19.controlplane.v1.Resource2\xbd\x03\n\tResources\x12\x46\n\x06\x43reate\x12\x19.controlplane.v1.Resource\x1a!.controlplane.v1.ResourceResponse\x12=\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x19.controlplane.v1.Resource\x12L\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a&.controlplane.v1.ListResourcesResponse\x12\x46\n\x06Update\x12\x19.controlplane.v1.Resource\x1a!.controlplane.v1.ResourceResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12H\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1e.controlplane.v1.ResourceEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ontrolplane/v1/resources.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"\xac\x02\n\x08Resource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.controlplane.v1.Resource.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x12\n\nchanged_by\x18\x08 \x01(\t\x12\x0b\n\x03key\x18\n \x01(\t\x12\r\n\x05value\x18\x0b \x01(\t\x12\x13\n\x06unique\x18\x0c \x01(\x08H\x00\x88\x01\x01\x12\r\n\x05mount\x18< \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07_unique\"y\n\x10ResourceResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\'\n\x04item\x18\x02 \x01(\x0b\x32\x19.controlplane.v1.Resource\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"l\n\x15ListResourcesResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12(\n\x05items\x18\x02 \x03(\x0b\x32\x19.controlplane.v1.Resource\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"Z\n\rResourceEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12)\n\x06object\x18\x03 \x01(\x0b\x32\x19.controlplane.v1.Resource2\xbd\x03\n\tResources\x12\x46\n\x06\x43reate\x12\x19.controlplane.v1.Resource\x1a!.controlplane.v1.ResourceResponse\x12=\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x19.controlplane.v1.Resource\x12L\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a&.controlplane.v1.ListResourcesResponse\x12\x46\n\x06Update\x12\x19.controlplane.v1.Resource\x1a!.controlplane.v1.ResourceResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12H\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1e.controlplane.v1.ResourceEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,15 +35,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESOURCE_LABELSENTRY']._loaded_options = None
   _globals['_RESOURCE_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_RESOURCE']._serialized_start=83
-  _globals['_RESOURCE']._serialized_end=363
-  _globals['_RESOURCE_LABELSENTRY']._serialized_start=307
-  _globals['_RESOURCE_LABELSENTRY']._serialized_end=352
-  _globals['_RESOURCERESPONSE']._serialized_start=365
-  _globals['_RESOURCERESPONSE']._serialized_end=486
-  _globals['_LISTRESOURCESRESPONSE']._serialized_start=488
-  _globals['_LISTRESOURCESRESPONSE']._serialized_end=596
-  _globals['_RESOURCEEVENT']._serialized_start=598
-  _globals['_RESOURCEEVENT']._serialized_end=688
-  _globals['_RESOURCES']._serialized_start=691
-  _globals['_RESOURCES']._serialized_end=1136
+  _globals['_RESOURCE']._serialized_end=383
+  _globals['_RESOURCE_LABELSENTRY']._serialized_start=327
+  _globals['_RESOURCE_LABELSENTRY']._serialized_end=372
+  _globals['_RESOURCERESPONSE']._serialized_start=385
+  _globals['_RESOURCERESPONSE']._serialized_end=506
+  _globals['_LISTRESOURCESRESPONSE']._serialized_start=508
+  _globals['_LISTRESOURCESRESPONSE']._serialized_end=616
+  _globals['_RESOURCEEVENT']._serialized_start=618
+  _globals['_RESOURCEEVENT']._serialized_end=708
+  _globals['_RESOURCES']._serialized_start=711
+  _globals['_RESOURCES']._serialized_end=1156
 # @@protoc_insertion_point(module_scope)

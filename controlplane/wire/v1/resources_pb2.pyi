@@ -50,6 +50,7 @@ class Resource(_message.Message):
     CREATOR_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CHANGED_BY_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     UNIQUE_FIELD_NUMBER: _builtins.int
@@ -62,6 +63,8 @@ class Resource(_message.Message):
     """written by the system"""
     revision: _builtins.int
     """of the stored object; in an update: the one that was read, 0 for whatever is there"""
+    changed_by: _builtins.str
+    """who changed it last; written by the system"""
     key: _builtins.str
     value: _builtins.str
     unique: _builtins.bool
@@ -79,6 +82,7 @@ class Resource(_message.Message):
         creator: _builtins.str = ...,
         created: _builtins.str = ...,
         revision: _builtins.int = ...,
+        changed_by: _builtins.str = ...,
         key: _builtins.str = ...,
         value: _builtins.str = ...,
         unique: _builtins.bool | None = ...,
@@ -86,7 +90,7 @@ class Resource(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_unique", b"_unique", "unique", b"unique"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unique", b"_unique", "created", b"created", "creator", b"creator", "id", b"id", "key", b"key", "labels", b"labels", "mount", b"mount", "name", b"name", "owner", b"owner", "revision", b"revision", "unique", b"unique", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unique", b"_unique", "changed_by", b"changed_by", "created", b"created", "creator", b"creator", "id", b"id", "key", b"key", "labels", b"labels", "mount", b"mount", "name", b"name", "owner", b"owner", "revision", b"revision", "unique", b"unique", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__unique: _TypeAlias = _typing.Literal["unique"]  # noqa: Y015
     _WhichOneofArgType__unique: _TypeAlias = _typing.Literal["_unique", b"_unique"]  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from controlplane.wire.v1 import common_pb2 as controlplane_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63ontrolplane/v1/rules.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"\x8b\x01\n\x06\x45\x66\x66\x65\x63t\x12\x0e\n\x06\x66orbid\x18\x01 \x01(\x08\x12\x0f\n\x07require\x18\x02 \x01(\x08\x12\x13\n\x06prefer\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08priority\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12\x12\n\x05limit\x18\x05 \x01(\x05H\x02\x88\x01\x01\x42\t\n\x07_preferB\x0b\n\t_priorityB\x08\n\x06_limit\"\xfa\x01\n\x04Rule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x31\n\x06labels\x18\x03 \x03(\x0b\x32!.controlplane.v1.Rule.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x0c\n\x04when\x18\n \x01(\t\x12%\n\x04then\x18\x0b \x01(\x0b\x32\x17.controlplane.v1.Effect\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"q\n\x0cRuleResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12#\n\x04item\x18\x02 \x01(\x0b\x32\x15.controlplane.v1.Rule\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"d\n\x11ListRulesResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12$\n\x05items\x18\x02 \x03(\x0b\x32\x15.controlplane.v1.Rule\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"R\n\tRuleEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12%\n\x06object\x18\x03 \x01(\x0b\x32\x15.controlplane.v1.Rule2\x9d\x03\n\x05Rules\x12>\n\x06\x43reate\x12\x15.controlplane.v1.Rule\x1a\x1d.controlplane.v1.RuleResponse\x12\x39\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x15.controlplane.v1.Rule\x12H\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a\".controlplane.v1.ListRulesResponse\x12>\n\x06Update\x12\x15.controlplane.v1.Rule\x1a\x1d.controlplane.v1.RuleResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12\x44\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1a.controlplane.v1.RuleEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63ontrolplane/v1/rules.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"\x8b\x01\n\x06\x45\x66\x66\x65\x63t\x12\x0e\n\x06\x66orbid\x18\x01 \x01(\x08\x12\x0f\n\x07require\x18\x02 \x01(\x08\x12\x13\n\x06prefer\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08priority\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12\x12\n\x05limit\x18\x05 \x01(\x05H\x02\x88\x01\x01\x42\t\n\x07_preferB\x0b\n\t_priorityB\x08\n\x06_limit\"\x8e\x02\n\x04Rule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x31\n\x06labels\x18\x03 \x03(\x0b\x32!.controlplane.v1.Rule.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x12\n\nchanged_by\x18\x08 \x01(\t\x12\x0c\n\x04when\x18\n \x01(\t\x12%\n\x04then\x18\x0b \x01(\x0b\x32\x17.controlplane.v1.Effect\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"q\n\x0cRuleResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12#\n\x04item\x18\x02 \x01(\x0b\x32\x15.controlplane.v1.Rule\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"d\n\x11ListRulesResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12$\n\x05items\x18\x02 \x03(\x0b\x32\x15.controlplane.v1.Rule\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"R\n\tRuleEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12%\n\x06object\x18\x03 \x01(\x0b\x32\x15.controlplane.v1.Rule2\x9d\x03\n\x05Rules\x12>\n\x06\x43reate\x12\x15.controlplane.v1.Rule\x1a\x1d.controlplane.v1.RuleResponse\x12\x39\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x15.controlplane.v1.Rule\x12H\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a\".controlplane.v1.ListRulesResponse\x12>\n\x06Update\x12\x15.controlplane.v1.Rule\x1a\x1d.controlplane.v1.RuleResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12\x44\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1a.controlplane.v1.RuleEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,15 +37,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EFFECT']._serialized_start=79
   _globals['_EFFECT']._serialized_end=218
   _globals['_RULE']._serialized_start=221
-  _globals['_RULE']._serialized_end=471
-  _globals['_RULE_LABELSENTRY']._serialized_start=426
-  _globals['_RULE_LABELSENTRY']._serialized_end=471
-  _globals['_RULERESPONSE']._serialized_start=473
-  _globals['_RULERESPONSE']._serialized_end=586
-  _globals['_LISTRULESRESPONSE']._serialized_start=588
-  _globals['_LISTRULESRESPONSE']._serialized_end=688
-  _globals['_RULEEVENT']._serialized_start=690
-  _globals['_RULEEVENT']._serialized_end=772
-  _globals['_RULES']._serialized_start=775
-  _globals['_RULES']._serialized_end=1188
+  _globals['_RULE']._serialized_end=491
+  _globals['_RULE_LABELSENTRY']._serialized_start=446
+  _globals['_RULE_LABELSENTRY']._serialized_end=491
+  _globals['_RULERESPONSE']._serialized_start=493
+  _globals['_RULERESPONSE']._serialized_end=606
+  _globals['_LISTRULESRESPONSE']._serialized_start=608
+  _globals['_LISTRULESRESPONSE']._serialized_end=708
+  _globals['_RULEEVENT']._serialized_start=710
+  _globals['_RULEEVENT']._serialized_end=792
+  _globals['_RULES']._serialized_start=795
+  _globals['_RULES']._serialized_end=1208
 # @@protoc_insertion_point(module_scope)

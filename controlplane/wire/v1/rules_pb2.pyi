@@ -92,6 +92,7 @@ class Rule(_message.Message):
     CREATOR_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CHANGED_BY_FIELD_NUMBER: _builtins.int
     WHEN_FIELD_NUMBER: _builtins.int
     THEN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
@@ -102,6 +103,8 @@ class Rule(_message.Message):
     """written by the system"""
     revision: _builtins.int
     """of the stored object; in an update: the one that was read, 0 for whatever is there"""
+    changed_by: _builtins.str
+    """who changed it last; written by the system"""
     when: _builtins.str
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
@@ -117,12 +120,13 @@ class Rule(_message.Message):
         creator: _builtins.str = ...,
         created: _builtins.str = ...,
         revision: _builtins.int = ...,
+        changed_by: _builtins.str = ...,
         when: _builtins.str = ...,
         then: Global___Effect | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["then", b"then"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "creator", b"creator", "id", b"id", "labels", b"labels", "name", b"name", "owner", b"owner", "revision", b"revision", "then", b"then", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_by", b"changed_by", "created", b"created", "creator", b"creator", "id", b"id", "labels", b"labels", "name", b"name", "owner", b"owner", "revision", b"revision", "then", b"then", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

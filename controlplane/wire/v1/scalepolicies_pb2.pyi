@@ -388,6 +388,7 @@ class ScalePolicy(_message.Message):
     CREATOR_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CHANGED_BY_FIELD_NUMBER: _builtins.int
     PROVIDER_FIELD_NUMBER: _builtins.int
     METRIC_FIELD_NUMBER: _builtins.int
     THRESHOLD_FIELD_NUMBER: _builtins.int
@@ -410,6 +411,8 @@ class ScalePolicy(_message.Message):
     """written by the system"""
     revision: _builtins.int
     """of the stored object; in an update: the one that was read, 0 for whatever is there"""
+    changed_by: _builtins.str
+    """who changed it last; written by the system"""
     provider: _builtins.str
     metric: _builtins.str
     threshold: _builtins.float
@@ -443,6 +446,7 @@ class ScalePolicy(_message.Message):
         creator: _builtins.str = ...,
         created: _builtins.str = ...,
         revision: _builtins.int = ...,
+        changed_by: _builtins.str = ...,
         provider: _builtins.str = ...,
         metric: _builtins.str = ...,
         threshold: _builtins.float | None = ...,
@@ -460,7 +464,7 @@ class ScalePolicy(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down", "_idle", b"_idle", "_max", b"_max", "_min", b"_min", "_step", b"_step", "_threshold", b"_threshold", "cluster_api", b"cluster_api", "cool_down", b"cool_down", "idle", b"idle", "max", b"max", "min", b"min", "serves", b"serves", "status", b"status", "step", b"step", "template", b"template", "threshold", b"threshold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down", "_idle", b"_idle", "_max", b"_max", "_min", b"_min", "_step", b"_step", "_threshold", b"_threshold", "cluster_api", b"cluster_api", "cool_down", b"cool_down", "created", b"created", "creator", b"creator", "id", b"id", "idle", b"idle", "labels", b"labels", "max", b"max", "metric", b"metric", "min", b"min", "name", b"name", "owner", b"owner", "provider", b"provider", "revision", b"revision", "serves", b"serves", "sizes", b"sizes", "status", b"status", "step", b"step", "template", b"template", "threshold", b"threshold", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down", "_idle", b"_idle", "_max", b"_max", "_min", b"_min", "_step", b"_step", "_threshold", b"_threshold", "changed_by", b"changed_by", "cluster_api", b"cluster_api", "cool_down", b"cool_down", "created", b"created", "creator", b"creator", "id", b"id", "idle", b"idle", "labels", b"labels", "max", b"max", "metric", b"metric", "min", b"min", "name", b"name", "owner", b"owner", "provider", b"provider", "revision", b"revision", "serves", b"serves", "sizes", b"sizes", "status", b"status", "step", b"step", "template", b"template", "threshold", b"threshold", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cool_down: _TypeAlias = _typing.Literal["cool_down"]  # noqa: Y015
     _WhichOneofArgType__cool_down: _TypeAlias = _typing.Literal["_cool_down", b"_cool_down"]  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from controlplane.wire.v1 import common_pb2 as controlplane_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontrolplane/v1/secrets.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"\xe0\x02\n\x06Secret\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x33\n\x06labels\x18\x03 \x03(\x0b\x32#.controlplane.v1.Secret.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x0c\n\x04type\x18\n \x01(\t\x12/\n\x04\x64\x61ta\x18\x0b \x03(\x0b\x32!.controlplane.v1.Secret.DataEntry\x12\x0c\n\x04size\x18\x0c \x01(\x03\x12\x0e\n\x06\x64igest\x18\r \x01(\t\x12\x0b\n\x03key\x18\x0e \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a+\n\tDataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"u\n\x0eSecretResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x04item\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.Secret\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"h\n\x13ListSecretsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12&\n\x05items\x18\x02 \x03(\x0b\x32\x17.controlplane.v1.Secret\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"V\n\x0bSecretEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\'\n\x06object\x18\x03 \x01(\x0b\x32\x17.controlplane.v1.Secret2\xad\x03\n\x07Secrets\x12\x42\n\x06\x43reate\x12\x17.controlplane.v1.Secret\x1a\x1f.controlplane.v1.SecretResponse\x12;\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x17.controlplane.v1.Secret\x12J\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a$.controlplane.v1.ListSecretsResponse\x12\x42\n\x06Update\x12\x17.controlplane.v1.Secret\x1a\x1f.controlplane.v1.SecretResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12\x46\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1c.controlplane.v1.SecretEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontrolplane/v1/secrets.proto\x12\x0f\x63ontrolplane.v1\x1a\x1c\x63ontrolplane/v1/common.proto\"\xf4\x02\n\x06Secret\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x33\n\x06labels\x18\x03 \x03(\x0b\x32#.controlplane.v1.Secret.LabelsEntry\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0f\n\x07\x63reator\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x12\n\nchanged_by\x18\x08 \x01(\t\x12\x0c\n\x04type\x18\n \x01(\t\x12/\n\x04\x64\x61ta\x18\x0b \x03(\x0b\x32!.controlplane.v1.Secret.DataEntry\x12\x0c\n\x04size\x18\x0c \x01(\x03\x12\x0e\n\x06\x64igest\x18\r \x01(\t\x12\x0b\n\x03key\x18\x0e \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a+\n\tDataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"u\n\x0eSecretResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x04item\x18\x02 \x01(\x0b\x32\x17.controlplane.v1.Secret\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.controlplane.v1.Warning\"h\n\x13ListSecretsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12&\n\x05items\x18\x02 \x03(\x0b\x32\x17.controlplane.v1.Secret\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"V\n\x0bSecretEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\'\n\x06object\x18\x03 \x01(\x0b\x32\x17.controlplane.v1.Secret2\xad\x03\n\x07Secrets\x12\x42\n\x06\x43reate\x12\x17.controlplane.v1.Secret\x1a\x1f.controlplane.v1.SecretResponse\x12;\n\x03Get\x12\x1b.controlplane.v1.GetRequest\x1a\x17.controlplane.v1.Secret\x12J\n\x04List\x12\x1c.controlplane.v1.ListRequest\x1a$.controlplane.v1.ListSecretsResponse\x12\x42\n\x06Update\x12\x17.controlplane.v1.Secret\x1a\x1f.controlplane.v1.SecretResponse\x12I\n\x06\x44\x65lete\x12\x1e.controlplane.v1.DeleteRequest\x1a\x1f.controlplane.v1.DeleteResponse\x12\x46\n\x05Watch\x12\x1d.controlplane.v1.WatchRequest\x1a\x1c.controlplane.v1.SecretEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,17 +37,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SECRET_DATAENTRY']._loaded_options = None
   _globals['_SECRET_DATAENTRY']._serialized_options = b'8\001'
   _globals['_SECRET']._serialized_start=81
-  _globals['_SECRET']._serialized_end=433
-  _globals['_SECRET_LABELSENTRY']._serialized_start=343
-  _globals['_SECRET_LABELSENTRY']._serialized_end=388
-  _globals['_SECRET_DATAENTRY']._serialized_start=390
-  _globals['_SECRET_DATAENTRY']._serialized_end=433
-  _globals['_SECRETRESPONSE']._serialized_start=435
-  _globals['_SECRETRESPONSE']._serialized_end=552
-  _globals['_LISTSECRETSRESPONSE']._serialized_start=554
-  _globals['_LISTSECRETSRESPONSE']._serialized_end=658
-  _globals['_SECRETEVENT']._serialized_start=660
-  _globals['_SECRETEVENT']._serialized_end=746
-  _globals['_SECRETS']._serialized_start=749
-  _globals['_SECRETS']._serialized_end=1178
+  _globals['_SECRET']._serialized_end=453
+  _globals['_SECRET_LABELSENTRY']._serialized_start=363
+  _globals['_SECRET_LABELSENTRY']._serialized_end=408
+  _globals['_SECRET_DATAENTRY']._serialized_start=410
+  _globals['_SECRET_DATAENTRY']._serialized_end=453
+  _globals['_SECRETRESPONSE']._serialized_start=455
+  _globals['_SECRETRESPONSE']._serialized_end=572
+  _globals['_LISTSECRETSRESPONSE']._serialized_start=574
+  _globals['_LISTSECRETSRESPONSE']._serialized_end=678
+  _globals['_SECRETEVENT']._serialized_start=680
+  _globals['_SECRETEVENT']._serialized_end=766
+  _globals['_SECRETS']._serialized_start=769
+  _globals['_SECRETS']._serialized_end=1198
 # @@protoc_insertion_point(module_scope)

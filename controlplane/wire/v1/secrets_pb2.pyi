@@ -70,6 +70,7 @@ class Secret(_message.Message):
     CREATOR_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CHANGED_BY_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
@@ -83,6 +84,8 @@ class Secret(_message.Message):
     """written by the system"""
     revision: _builtins.int
     """of the stored object; in an update: the one that was read, 0 for whatever is there"""
+    changed_by: _builtins.str
+    """who changed it last; written by the system"""
     type: _builtins.str
     """kubeconfig"""
     size: _builtins.int
@@ -107,6 +110,7 @@ class Secret(_message.Message):
         creator: _builtins.str = ...,
         created: _builtins.str = ...,
         revision: _builtins.int = ...,
+        changed_by: _builtins.str = ...,
         type: _builtins.str = ...,
         data: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         size: _builtins.int = ...,
@@ -115,7 +119,7 @@ class Secret(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "creator", b"creator", "data", b"data", "digest", b"digest", "id", b"id", "key", b"key", "labels", b"labels", "name", b"name", "owner", b"owner", "revision", b"revision", "size", b"size", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_by", b"changed_by", "created", b"created", "creator", b"creator", "data", b"data", "digest", b"digest", "id", b"id", "key", b"key", "labels", b"labels", "name", b"name", "owner", b"owner", "revision", b"revision", "size", b"size", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -290,6 +290,7 @@ class Target(_message.Message):
     CREATOR_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CHANGED_BY_FIELD_NUMBER: _builtins.int
     DRIVER_FIELD_NUMBER: _builtins.int
     REGION_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
@@ -312,6 +313,8 @@ class Target(_message.Message):
     """written by the system"""
     revision: _builtins.int
     """of the stored object; in an update: the one that was read, 0 for whatever is there"""
+    changed_by: _builtins.str
+    """who changed it last; written by the system"""
     driver: _builtins.str
     region: _builtins.str
     max_fulfilments: _builtins.int
@@ -350,6 +353,7 @@ class Target(_message.Message):
         creator: _builtins.str = ...,
         created: _builtins.str = ...,
         revision: _builtins.int = ...,
+        changed_by: _builtins.str = ...,
         driver: _builtins.str = ...,
         region: _builtins.str = ...,
         capacity: _common_pb2.Quantities | None = ...,
@@ -367,7 +371,7 @@ class Target(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_drain_timeout", b"_drain_timeout", "_max_fulfilments", b"_max_fulfilments", "_stop_grace", b"_stop_grace", "capacity", b"capacity", "default_time_limit", b"default_time_limit", "drain_timeout", b"drain_timeout", "live", b"live", "max_fulfilments", b"max_fulfilments", "status", b"status", "stop_grace", b"stop_grace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_drain_timeout", b"_drain_timeout", "_max_fulfilments", b"_max_fulfilments", "_stop_grace", b"_stop_grace", "capacity", b"capacity", "cordoned", b"cordoned", "created", b"created", "creator", b"creator", "default_time_limit", b"default_time_limit", "drain", b"drain", "drain_timeout", b"drain_timeout", "driver", b"driver", "id", b"id", "kubeconfig_secret", b"kubeconfig_secret", "labels", b"labels", "live", b"live", "max_fulfilments", b"max_fulfilments", "name", b"name", "owner", b"owner", "region", b"region", "revision", b"revision", "security", b"security", "status", b"status", "stop_grace", b"stop_grace", "windows", b"windows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit", "_drain_timeout", b"_drain_timeout", "_max_fulfilments", b"_max_fulfilments", "_stop_grace", b"_stop_grace", "capacity", b"capacity", "changed_by", b"changed_by", "cordoned", b"cordoned", "created", b"created", "creator", b"creator", "default_time_limit", b"default_time_limit", "drain", b"drain", "drain_timeout", b"drain_timeout", "driver", b"driver", "id", b"id", "kubeconfig_secret", b"kubeconfig_secret", "labels", b"labels", "live", b"live", "max_fulfilments", b"max_fulfilments", "name", b"name", "owner", b"owner", "region", b"region", "revision", b"revision", "security", b"security", "status", b"status", "stop_grace", b"stop_grace", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_time_limit: _TypeAlias = _typing.Literal["default_time_limit"]  # noqa: Y015
     _WhichOneofArgType__default_time_limit: _TypeAlias = _typing.Literal["_default_time_limit", b"_default_time_limit"]  # noqa: Y015

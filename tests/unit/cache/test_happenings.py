@@ -11,7 +11,7 @@ import pytest
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.observer import Observer
 from controlplane.model.event import Happening
-from controlplane.model.fulfilment import Ended, EndedTask
+from controlplane.model.fulfilment import Ended, EndedTask, Preemption
 from controlplane.model.job import Job
 from controlplane.model.leadership import Term, TermEnd
 from controlplane.model.order import Counts, OrderStatus
@@ -22,7 +22,7 @@ from controlplane.model.scalepolicy import ScalePolicy
 from controlplane.model.settings import Settings
 from controlplane.model.target import TargetStatus
 from controlplane.store import keys
-from tests.builders import NOW, a_fulfilment, a_session, a_target, an_order
+from tests.builders import NOW, a_fulfilment, a_session, a_target, an_identity, an_order
 from tests.picture import Content, History, Picture
 
 ORDER = an_order().build()
@@ -155,6 +155,35 @@ def test_held_tasks_are_told_when_they_become_more(scene: Scene) -> None:
     assert told.reason == "Held"
     assert scene.tell({keys.order_status(ORDER.id): status("Running", held=1, succeeded=1)}) == []
     assert len(scene.tell({keys.order_status(ORDER.id): status("Running", held=2)})) == 1
+
+
+def test_the_order_that_work_is_stopped_for_is_named(scene: Scene) -> None:
+    placed = a_fulfilment(ORDER.id).task(0)
+    scene.tell({keys.desired("t1", placed.identity): placed.build()})
+    other = an_identity()
+    record = Preemption(
+        fulfilment=placed.identity,
+        order=ORDER.id,
+        target="t1",
+        by=other,
+        job="j",
+        room=placed.identity,
+        epoch=1,
+        cycle=1,
+    )
+    stopped = msgspec.structs.replace(placed.build(), want="stop", reason="Preempted")
+    together = {keys.desired("t1", placed.identity): stopped, keys.preemption("t1", placed.identity): record}
+    [told] = scene.tell(together)
+    assert told.message == f"1 tasks are stopped on t1 to make room for order {other}"
+
+
+def test_whoever_wished_for_a_change_is_named_and_else_the_owner(scene: Scene) -> None:
+    [told] = scene.tell({keys.order(ORDER.id): msgspec.structs.replace(ORDER, cancel=True, changed_by="bob")})
+    assert (told.reason, told.by) == ("CancelWished", "bob")
+    [told] = scene.tell({keys.order(ORDER.id): msgspec.structs.replace(ORDER, paused=True, cancel=True, owner="ada")})[
+        :1
+    ]
+    assert told.by == "ada"
 
 
 def test_work_that_is_stopped_without_a_cancel_is_told_once(scene: Scene) -> None:

@@ -180,7 +180,7 @@ def test_every_field_of_an_order_is_a_wish_or_is_meant_for_a_run() -> None:
         "packet", "priority", "owner", "creator", "labels", "target_policy", "deadline", "orchestration", "preempts",
         "failure_policies", "resources", "tasks_total", "resolved_digest", "resolved",
     }  # fmt: skip
-    own = {"id", "created", "not_before", "digest", "schedule", "template", "scheduled", "epoch"}
+    own = {"id", "created", "not_before", "digest", "schedule", "template", "scheduled", "epoch", "changed_by"}
     assert {*carried, *own, *WISHES} == set(Order.__struct_fields__)
 
 
