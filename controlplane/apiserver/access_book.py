@@ -27,7 +27,7 @@ _TREES = (keys.TOKENS, keys.BINDINGS)
 
 
 class AccessBook:
-    """`changed` is called after every change of tokens and bindings."""
+    """`changed` is called with the identities of the changed tokens, or with None when any subject may have changed."""
 
     def __init__(
         self, reads: Reads, clock: Clock, key: ClusterKey | None = None, own_address: Callable[[], str] = lambda: ""
@@ -37,12 +37,12 @@ class AccessBook:
         self._clock = clock
         self._key = key
         self._own_address = own_address
-        self._by_digest: dict[str, Token] = {}
         self._bindings: tuple[Binding, ...] = ()
         self._subjects: dict[str, Subject] = {}
         self._looking: asyncio.Task[None] | None = None
-        self.changed: Callable[[], None] = lambda: None
-        self._read()
+        self.changed: Callable[[set[str] | None], None] = lambda tokens: None
+        self._by_digest = {token.digest: token for token in reads.cache.snapshot.objects(keys.TOKENS)}
+        self._read_bindings()
         reads.cache.subscribe(self._hear, _TREES)
 
     async def authenticate(self, text: str) -> Subject:
@@ -104,12 +104,28 @@ class AccessBook:
         await self._clock.sleep(_LOOK_SECONDS)
         await self._reads.cache.reached(await self._reads.store.revision(), PATIENCE_SECONDS)
 
-    def _hear(self, _deltas: Sequence[Delta], _revision: int) -> None:
-        self._read()
-        self.changed()
+    def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
+        """Costs as much as changed, however many tokens there are; a binding may concern every token."""
+        for delta in deltas:
+            if delta.tree == keys.TOKENS:
+                self._enter(delta)
+        if any(delta.tree == keys.BINDINGS for delta in deltas):
+            self._read_bindings()
+            self.changed(None)
+        else:
+            self.changed({delta.parts[0] for delta in deltas if delta.tree == keys.TOKENS})
 
-    def _read(self) -> None:
-        snapshot = self._reads.cache.snapshot
-        self._by_digest = {token.digest: token for token in snapshot.objects(keys.TOKENS)}
-        self._bindings = tuple(snapshot.objects(keys.BINDINGS))
+    def _enter(self, delta: Delta) -> None:
+        for entry in (delta.old, delta.new):
+            token: Token | None = entry.readable() if entry is not None else None
+            if token is None:
+                continue
+            self._subjects.pop(token.digest, None)
+            if entry is delta.new:
+                self._by_digest[token.digest] = token
+            else:
+                self._by_digest.pop(token.digest, None)
+
+    def _read_bindings(self) -> None:
+        self._bindings = tuple(self._reads.cache.snapshot.objects(keys.BINDINGS))
         self._subjects = {}

@@ -57,7 +57,8 @@ class AccessGate:
     def __init__(self, ports: GatePorts) -> None:
         self._ports = ports
         self._limits = SubjectLimits(ports.clock)
-        self._streams: dict[_OpenStream, None] = {}
+        # By the credential with which they began.
+        self._streams: dict[str, set[_OpenStream]] = {}
         if ports.book is not None:
             ports.book.changed = self._end_streams
 
@@ -126,19 +127,22 @@ class AccessGate:
     async def _until_over(self, text: str, subject: Subject, work: asyncio.Future[Any]) -> Any:
         assert self._ports.book is not None
         stream = _OpenStream(self._ports.book, text, subject)
-        self._streams[stream] = None
+        self._streams.setdefault(subject.via, set()).add(stream)
         try:
             await asyncio.wait({work, stream.over}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 raise stream.over.result()
             return work.result()
         finally:
-            del self._streams[stream]
+            self._streams[subject.via].discard(stream)
+            if not self._streams[subject.via]:
+                del self._streams[subject.via]
             stream.close()
 
-    def _end_streams(self) -> None:
-        for stream in list(self._streams):
-            stream.look()
+    def _end_streams(self, tokens: set[str] | None) -> None:
+        for via in list(self._streams) if tokens is None else tokens:
+            for stream in self._streams.get(via, ()):
+                stream.look()
 
     async def _audit(self, heard: _Heard, note: CallNote, answer: Any) -> None:
         refused = isinstance(note.error, REFUSALS)
