@@ -23,6 +23,7 @@ from controlplane.apiserver.joblets.joblet_streams import JobletStreams
 from controlplane.apiserver.logs.log_broker import LogBroker
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
+from controlplane.cluster_key import ClusterKey
 from controlplane.model.errors import ControlPlaneError, Refused
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Term
@@ -121,6 +122,7 @@ async def an_api(
     options: Sequence[tuple[str, int]] = (),
     closed: bool = False,
     audit: str = "",
+    cluster_key: ClusterKey | None = None,
 ) -> AsyncIterator[Api]:
     clock = SystemClock()
     store = Store(EtcdOptions(endpoints=(endpoint,)), clock)
@@ -136,10 +138,12 @@ async def an_api(
         renewals=Renewals(store.channels),
         keyring=keyring,
         closed=closed,
+        cluster_key=cluster_key,
     )
     server = grpc.aio.server(options=options)
     broker = LogBroker()
-    book = AccessBook(ports.reads, clock) if closed else None
+    address = ""
+    book = AccessBook(ports.reads, clock, cluster_key, lambda: address) if closed else None
     log = AuditLog(audit, clock)
     log.start()
     limited = LimitedServer(server, AccessGate(gate_ports(ports, book, log)))
