@@ -85,6 +85,7 @@ class Api:
     leadership: Leadership
     space: SpaceWatch
     channel: grpc.aio.Channel
+    reads: Reads
 
     def __post_init__(self) -> None:
         self.jobs: Any = jobs_pb2_grpc.JobsStub(self.channel)
@@ -155,7 +156,7 @@ async def an_api(
     channel = grpc.aio.insecure_channel(address)
     try:
         await cache.reached(1, 10)
-        yield Api(address, store, cache, leadership, space, channel)
+        yield Api(address, store, cache, leadership, space, channel, ports.reads)
     finally:
         await channel.close()
         await server.stop(0)
