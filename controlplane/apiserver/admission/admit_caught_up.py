@@ -13,6 +13,7 @@ from controlplane.apiserver import large_requests
 from controlplane.apiserver.api_ports import Reads
 from controlplane.apiserver.authorisation import OWNED, visible_owners
 from controlplane.apiserver.fresh_reads import PATIENCE_SECONDS, object_of
+from controlplane.cache import peek
 from controlplane.cache.effective_settings import settings_of
 from controlplane.cache.reflector import Cache
 from controlplane.cache.snapshot import Snapshot
@@ -51,10 +52,10 @@ class SnapshotCatalogue:
         if entry is None:
             self.missed.append((kind_of(kind).plural, name))
             return None
-        item = object_of(entry)
         # Targets are shared; secrets are used without being read.
-        hidden = self._owners is not None and item.owner not in self._owners and kind_of(kind).word in OWNED
-        return None if hidden else item
+        if self._owners is not None and kind_of(kind).word in OWNED and peek.owner(entry) not in self._owners:
+            return None
+        return object_of(entry)
 
     def settings(self) -> Settings:
         return settings_of(self._snapshot)

@@ -99,9 +99,9 @@ class LogReader:
             entry = self._reads.cache.snapshot.get(keys.ORDERS, request.id)
         if entry is None:
             raise NotFound(f"id: there is no order {request.id}", field="id")
-        order = self._view.order(entry)
-        if not authorisation.sees(call.subject, "Order", order.owner):
+        if not authorisation.sees(call.subject, "Order", self._view.owner(self._reads.cache.snapshot, request.id)):
             raise NotFound(f"id: there is no order {request.id}", field="id")
+        order = self._view.order(entry)
         self._place = task_attempts.place_of(request, order, self._reads.ledgers.resolved(order))
         with self._shared.notifier.listening(request.id, self._place.task) as self._heard:
             async with aclosing(self._all()) as chunks:

@@ -107,7 +107,17 @@ class ClusterQueries:
         if visible_owners(call.subject) is None:
             return report
         return replace(
-            report, orders=0, keys=0, poisoned=0, poisoned_keys=[], totals=Totals(epoch=0), isolated=0, isolated_keys=[]
+            report,
+            orders=0,
+            keys=0,
+            poisoned=0,
+            poisoned_keys=[],
+            repaired=0,
+            totals=Totals(epoch=0),
+            space=None,
+            archive_error="",
+            isolated=0,
+            isolated_keys=[],
         )
 
     def _whole_status(self) -> ClusterReport:

@@ -10,7 +10,7 @@ from controlplane.apiserver.authorisation import visible_owners
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.fresh_reads import fresh
 from controlplane.apiserver.queries import paging
-from controlplane.apiserver.queries.views.object_view import Filter, ObjectView, shown, sound
+from controlplane.apiserver.queries.views.object_view import Filter, ObjectView, shown, sound, veiled
 from controlplane.cache.reflector import Cache
 from controlplane.cache.snapshot import Snapshot
 
@@ -44,12 +44,12 @@ class Encoder(Protocol[T_contra, E]):
 
 
 async def get(cache: Cache, call: Call, view: ObjectView[T], name: str) -> T:
-    snapshot = await fresh(cache, call)
+    snapshot, owners = await fresh(cache, call), visible_owners(call.subject)
     key = view.find(snapshot, name)
-    seen = view.read(snapshot, key) if key is not None else None
-    if seen is None or not shown(view, snapshot, seen.item, visible_owners(call.subject)):
+    seen = view.read(snapshot, key) if key is not None and shown(view, snapshot, key, owners) else None
+    if seen is None:
         raise view.missing(name)
-    return seen.item
+    return veiled(view, seen.item, owners)
 
 
 async def listed(
@@ -62,7 +62,10 @@ async def listed(
     *,
     show: Callable[[Snapshot, str], T | None] | None = None,
 ) -> ObjectPage[E]:
-    """One page of a view. `show` may leave out objects, or add to the view's own reading."""
+    """One page of a view. `show` may leave out objects, or add to the view's own reading.
+
+    Objects that the caller may not see count for nothing: they are neither searched nor named by a page token.
+    """
     limit, after = paging.limit_of(page.limit), paging.key_in(page.token)
     snapshot = await fresh(cache, call)
     owners = visible_owners(call.subject)
@@ -74,9 +77,13 @@ async def listed(
         else:
             seen = sound(view, snapshot, key)
             item = seen.item if seen is not None else None
-        if item is None or not shown(view, snapshot, item, owners):
-            return None
-        return encoder.encoded(key, item)
+        return encoder.encoded(key, veiled(view, item, owners)) if item is not None else None
 
-    items, token = paging.page(view.keys(snapshot, wanted, after), encoded, encoder.size, limit)
+    items, token = await paging.page(
+        view.keys(snapshot, wanted, after),
+        encoded,
+        encoder.size,
+        limit,
+        visible=lambda key: shown(view, snapshot, key, owners),
+    )
     return ObjectPage(snapshot.revision, items, token)

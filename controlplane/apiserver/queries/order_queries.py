@@ -40,9 +40,9 @@ class OrderQueries:
     async def get(self, call: Call, order: str) -> ShownOrder:
         """The order with its first page of tasks."""
         snapshot = await fresh(self._reads.cache, call)
+        entry = self._entry(call, snapshot, order)
         seen = self._view.read(snapshot, order)
-        entry = snapshot.get(keys.ORDERS, order)
-        if seen is None or entry is None or not authorisation.sees(call.subject, "Order", seen.item.order.owner):
+        if seen is None:
             raise self._view.missing(order)
         shown = self._view.explained(seen.item, call.min_revision)
         page = await self._tasks(call, snapshot, entry, 0, paging.MAX_ITEMS)
@@ -51,9 +51,7 @@ class OrderQueries:
 
     async def list_tasks(self, call: Call, order: str, page: PageRequest) -> ObjectPage[ShownTask]:
         snapshot = await fresh(self._reads.cache, call)
-        entry = snapshot.get(keys.ORDERS, order)
-        if entry is None or not authorisation.sees(call.subject, "Order", self._view.order(entry).owner):
-            raise self._view.missing(order)
+        entry = self._entry(call, snapshot, order)
         position = paging.key_in(page.token) or "0"
         if not (position.isascii() and position.isdigit()):
             raise Invalid("page_token", "is not one that this service gave out")
@@ -62,6 +60,13 @@ class OrderQueries:
         tasks = await self._tasks(call, snapshot, entry, start, limit)
         token = paging.token_for(str(start + len(tasks.tasks))) if tasks.more else ""
         return ObjectPage(snapshot.revision, tasks.tasks, token)
+
+    def _entry(self, call: Call, snapshot: Snapshot, order: str) -> Entry[Order]:
+        """The order; NotFound before anything is read of an order that the caller may not see."""
+        entry = snapshot.get(keys.ORDERS, order)
+        if entry is None or not authorisation.sees(call.subject, "Order", self._view.owner(snapshot, order)):
+            raise self._view.missing(order)
+        return entry
 
     async def _tasks(self, call: Call, snapshot: Snapshot, entry: Entry[Order], start: int, limit: int) -> TaskPage:
         order = self._view.order(entry)

@@ -5,6 +5,7 @@ A token names the key behind which the next page begins. A page may be short, ev
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Iterable
@@ -17,6 +18,8 @@ E = TypeVar("E")
 MAX_ITEMS = 1000
 MAX_BYTES = 2 << 20
 MAX_SEARCHED = 20_000
+# After so many keys other work of the loop has its turn.
+TURN = 1000
 _FRONT = "v1:"
 
 
@@ -43,17 +46,30 @@ def key_in(token: str) -> str:
     return text.removeprefix(_FRONT)
 
 
-def page(
-    keys: Iterable[str], show: Callable[[str], E | None], size_of: Callable[[E], int], limit: int
+async def page(
+    keys: Iterable[str],
+    show: Callable[[str], E | None],
+    size_of: Callable[[E], int],
+    limit: int,
+    *,
+    visible: Callable[[str], bool],
 ) -> tuple[list[E], str]:
-    """The encoded items of the keys (None: left out), and the token behind the last item."""
+    """The encoded items of the keys (None: left out), and the token behind the last item.
+
+    A key that is not visible to the caller counts for nothing: no token names it or tells of it.
+    """
     items: list[E] = []
-    size = 0
+    size = searched = 0
     last = ""
-    for searched, key in enumerate(keys):
+    for position, key in enumerate(keys, 1):
+        if position % TURN == 0:
+            await asyncio.sleep(0)
+        if not visible(key):
+            continue
         if len(items) == limit or size >= MAX_BYTES or searched == MAX_SEARCHED:
             return items, token_for(last)
         last = key
+        searched += 1
         item = show(key)
         if item is not None:
             items.append(item)

@@ -14,7 +14,8 @@ from typing import Generic, NamedTuple, TypeVar
 from controlplane.apiserver.authorisation import visible_owners
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.fresh_reads import fresh
-from controlplane.apiserver.queries.views.object_view import Filter, ObjectView, shown, sound
+from controlplane.apiserver.queries.paging import TURN
+from controlplane.apiserver.queries.views.object_view import Filter, ObjectView, shown, sound, veiled
 from controlplane.cache.reflector import Cache, Delta
 
 T = TypeVar("T")
@@ -66,25 +67,28 @@ async def watch(cache: Cache, call: Call, view: ObjectView[T], wanted: Filter) -
     feed = ChangeMarks(view, wanted)
     stop = cache.subscribe(feed.hear, view.trees)
     try:
-        for key in view.keys(snapshot, wanted, ""):
-            seen = sound(view, snapshot, key)
-            if seen is not None and shown(view, snapshot, seen.item, owners):
+        for position, key in enumerate(view.keys(snapshot, wanted, ""), 1):
+            if position % TURN == 0:
+                await asyncio.sleep(0)
+            seen = sound(view, snapshot, key) if shown(view, snapshot, key, owners) else None
+            if seen is not None:
                 if told is not None:
                     told.add(key)
-                yield ObjectChange(PUT, seen.revision, key, seen.item)
+                yield ObjectChange(PUT, seen.revision, key, veiled(view, seen.item, owners))
         yield ObjectChange(SYNC, snapshot.revision, "", None)
         del snapshot
         while True:
             for key, (revision, removed) in (await feed.take()).items():
-                seen = sound(view, cache.snapshot, key)
-                if seen is not None and shown(view, cache.snapshot, seen.item, owners):
+                visible = shown(view, cache.snapshot, key, owners)
+                seen = sound(view, cache.snapshot, key) if visible else None
+                if seen is not None:
                     if told is not None:
                         told.add(key)
-                    yield ObjectChange(PUT, max(revision, seen.revision), key, seen.item)
+                    yield ObjectChange(PUT, max(revision, seen.revision), key, veiled(view, seen.item, owners))
                 elif told is None:
                     if removed:
                         yield ObjectChange(DELETE, revision, key, None)
-                elif key in told and (removed or seen is not None):
+                elif key in told and (removed or not visible):
                     told.discard(key)
                     yield ObjectChange(DELETE, revision, key, None)
     finally:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from controlplane.apiserver.fresh_reads import object_of
 from controlplane.apiserver.queries.views.object_view import Filter, SeenObject, sorted_after
+from controlplane.cache import peek
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.model.errors import NotFound
@@ -38,9 +39,12 @@ class EventView:
         entry = snapshot.get(keys.EVENTS, key)
         return SeenObject(object_of(entry), entry.revision) if entry is not None else None
 
-    def owner(self, _snapshot: Snapshot, item: Event) -> str | None:
+    def owner(self, snapshot: Snapshot, key: str) -> str | None:
         """That of the object it is about. Events about the plane have none, and name the work of anybody."""
-        return item.owner
+        return peek.owner(snapshot.get(keys.EVENTS, key))
+
+    def veiled(self, item: Event) -> Event:
+        return item
 
     def missing(self, name: str) -> NotFound:
         return NotFound(f"name: there is no event {name[:80]}, or it has expired", field="name")

@@ -81,11 +81,18 @@ class FulfilmentView:
         newest = max(entry.revision, report.revision) if report is not None and observed is not None else entry.revision
         return SeenObject(ShownFulfilment(object_of(entry), entry.revision, observed), newest)
 
-    def owner(self, snapshot: Snapshot, item: ShownFulfilment) -> str | None:
-        ledger = self._ledgers.orders.get(item.fulfilment.order)
-        return (
-            ledger.order.owner if ledger is not None else peek.owner(snapshot.get(keys.ORDERS, item.fulfilment.order))
-        )
+    def owner(self, snapshot: Snapshot, key: str) -> str | None:
+        """That of the order, which the placement repeats. Placements of an earlier version do not."""
+        identity, _, target = key.partition("/")
+        entry = snapshot.get(keys.DESIRED, target, identity)
+        owner = peek.owner(entry)
+        if owner or entry is None:
+            return owner
+        fulfilment = entry.readable()
+        return peek.owner(snapshot.get(keys.ORDERS, fulfilment.order)) if fulfilment is not None else ""
+
+    def veiled(self, item: ShownFulfilment) -> ShownFulfilment:
+        return item
 
     def missing(self, name: str) -> NotFound:
         return NotFound(f"id: there is no fulfilment {name}", field="id")

@@ -10,6 +10,7 @@ import msgspec
 from controlplane.apiserver.authorisation import OWNED
 from controlplane.apiserver.fresh_reads import object_of
 from controlplane.apiserver.queries.views.object_view import Filter, SeenObject, sorted_after
+from controlplane.cache import peek
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.model.errors import NotFound
@@ -82,8 +83,11 @@ class NamedView(Generic[N]):
             return None
         return SeenObject(Shown(object_of(entry), entry.revision), entry.revision)
 
-    def owner(self, _snapshot: Snapshot, item: Shown[N]) -> str | None:
-        return item.item.owner if kind_of(self.kind).word in OWNED else None
+    def owner(self, snapshot: Snapshot, key: str) -> str | None:
+        return peek.owner(snapshot.get(self.tree, key)) if kind_of(self.kind).word in OWNED else None
+
+    def veiled(self, item: Shown[N]) -> Shown[N]:
+        return item
 
     def missing(self, name: str) -> NotFound:
         return NotFound(f"name: there is no {self.kind.__name__.lower()} {name!r}", field="name")
@@ -145,6 +149,14 @@ class TargetView(NamedView[Target]):
         live, beat_at = _part(snapshot.live_entry(key))
         newest = max(seen.revision, told_at, hosted_at, beat_at)
         return SeenObject(ShownTarget(seen.item.item, seen.item.revision, status, hosting, live), newest)
+
+    def veiled(self, item: Shown[Target]) -> Shown[Target]:
+        """Statistics and leftovers of the joblet count the attempts of all owners. Free room stays."""
+        if not isinstance(item, ShownTarget) or item.live is None:
+            return item
+        return msgspec.structs.replace(
+            item, live=msgspec.structs.replace(item.live, stats={}, reported="", leftovers=0)
+        )
 
 
 def _part(entry: Entry[S] | None) -> tuple[S | None, int]:

@@ -65,8 +65,14 @@ class ObjectView(Protocol[T_co]):
         """None when there is no such object, Broken for poison."""
         ...
 
-    def owner(self, snapshot: Snapshot, item: Any) -> str | None:
-        """The owner who alone may see the object; None for objects of the plane, which the edge has decided on."""
+    def owner(self, snapshot: Snapshot, key: str) -> str | None:
+        """The owner who alone may see the object, '' when the owner cannot be read; None for objects of the plane,
+        which the edge has decided on.
+        """
+        ...
+
+    def veiled(self, item: Any) -> Any:
+        """The object for a caller who sees the work of some owners only: nothing in it counts the work of others."""
         ...
 
     def missing(self, name: str) -> NotFound:
@@ -74,12 +80,19 @@ class ObjectView(Protocol[T_co]):
         ...
 
 
-def shown(view: ObjectView[T], snapshot: Snapshot, item: T, owners: frozenset[str] | None) -> bool:
+def shown(view: ObjectView[T], snapshot: Snapshot, key: str, owners: frozenset[str] | None) -> bool:
     """Whether a caller who may see the objects of these owners may see this object."""
     if owners is None:
         return True
-    owner = view.owner(snapshot, item)
+    owner = view.owner(snapshot, key)
     return owner is None or owner in owners
+
+
+def veiled(view: ObjectView[T], item: T, owners: frozenset[str] | None) -> T:
+    if owners is None:
+        return item
+    less: T = view.veiled(item)
+    return less
 
 
 def sound(view: ObjectView[T], snapshot: Snapshot, key: str) -> SeenObject[T] | None:

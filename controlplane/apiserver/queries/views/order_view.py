@@ -13,6 +13,7 @@ from controlplane.apiserver.queries.views.object_view import Filter, SeenObject
 from controlplane.apiserver.queries.views.order_index import OrderIndex
 from controlplane.apiserver.queries.views.task_view import ShownTask
 from controlplane.apiserver.queries.views.waiting_reasons import Reasons
+from controlplane.cache import peek
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Entry, Snapshot
@@ -86,8 +87,12 @@ class OrderView:
         shown = ShownOrder(order, entry.revision, self._ledgers.resolved(order), order_status(snapshot, key))
         return SeenObject(shown, max(entry.revision, status.revision if status is not None else 0))
 
-    def owner(self, _snapshot: Snapshot, item: ShownOrder) -> str | None:
-        return item.order.owner
+    def owner(self, snapshot: Snapshot, key: str) -> str:
+        ledger = self._ledgers.orders.get(key)
+        return ledger.order.owner if ledger is not None else peek.owner(snapshot.get(keys.ORDERS, key))
+
+    def veiled(self, item: ShownOrder) -> ShownOrder:
+        return item
 
     def missing(self, name: str) -> NotFound:
         return NotFound(f"id: there is no order {name}", field="id")

@@ -41,8 +41,11 @@ class CycleView:
         entry = snapshot.get(keys.CYCLES, *key.split("/"))
         return SeenObject(object_of(entry), entry.revision) if entry is not None else None
 
-    def owner(self, _snapshot: Snapshot, _item: Cycle) -> str | None:
+    def owner(self, _snapshot: Snapshot, _key: str) -> str | None:
         return None
+
+    def veiled(self, item: Cycle) -> Cycle:
+        return item
 
     def missing(self, name: str) -> NotFound:
         return NotFound(f"name: there is no cycle {name}", field="name")
@@ -69,8 +72,11 @@ class TermView:
         entry = snapshot.get(keys.TERMS, key)
         return SeenObject(object_of(entry), entry.revision) if entry is not None else None
 
-    def owner(self, _snapshot: Snapshot, _item: Term) -> str | None:
+    def owner(self, _snapshot: Snapshot, _key: str) -> str | None:
         return None
+
+    def veiled(self, item: Term) -> Term:
+        return item
 
     def missing(self, name: str) -> NotFound:
         return NotFound(f"name: there is no term {name}", field="name")
