@@ -24,6 +24,7 @@ from controlplane.apiserver.commands.named_objects import authorise, created, ke
 from controlplane.apiserver.commands.secret_sealer import SecretSealer
 from controlplane.apiserver.commands.submit import Submissions
 from controlplane.model import identity, times
+from controlplane.model.access import Subject
 from controlplane.model.errors import AlreadyExists, Broken, Conflict, Invalid, LimitExceeded, Refused
 from controlplane.model.object import Named
 from controlplane.model.order import Order, OrderRequest
@@ -186,7 +187,7 @@ class Applier:
         item = part.item
         if isinstance(item, Order):
             if there is not None:
-                return Applied(_repeated(item, there, part.path), UNCHANGED), b""
+                return Applied(_repeated(call.subject, item, there, part.path), UNCHANGED), b""
             try:
                 self._submissions.identities.check(item.id)
             except Invalid as refusal:
@@ -220,11 +221,18 @@ def _decide_settings(item: Settings, there: Value | None) -> tuple[Applied, byte
     return (Applied(item, UNCHANGED), b"") if same else (Applied(item, UPDATED), codec.rewrite(there.value, item))
 
 
-def _repeated(order: Order, there: Value, path: str) -> Order:
-    stored = codec.read(there, Order)
-    if stored.digest != order.digest:
-        field = f"{path}.id"
-        raise AlreadyExists(f"{field}: order {order.id} exists with other content", field=field)
+def _repeated(subject: Subject, order: Order, there: Value, path: str) -> Order:
+    """The order of an earlier apply. Of an order that the subject may not see, only the identity is told."""
+    field = f"{path}.id"
+    taken = AlreadyExists(f"{field}: order {order.id} exists with other content", field=field)
+    try:
+        stored = codec.read(there, Order)
+    except Broken:
+        if authorisation.visible_owners(subject) is not None:
+            raise taken from None
+        raise
+    if stored.digest != order.digest or not authorisation.sees(subject, "Order", stored.owner):
+        raise taken
     return stored
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from controlplane.apiserver import large_requests
+from controlplane.apiserver import authorisation, large_requests
 from controlplane.apiserver.admission import order_admission
 from controlplane.apiserver.admission.admit_caught_up import SnapshotCatalogue, admit_caught_up
 from controlplane.apiserver.admission.admit_order import OrderAdmission, PreparedOrder
@@ -23,6 +23,7 @@ from controlplane.apiserver.commands.guarded_writes import check_room, write_unt
 from controlplane.apiserver.commands.identity_guard import IdentityGuard
 from controlplane.apiserver.commands.turnstile import Turnstile
 from controlplane.model import identity, times
+from controlplane.model.access import Subject
 from controlplane.model.errors import (
     AlreadyExists,
     Broken,
@@ -69,11 +70,11 @@ class Submissions:
                 prepared = self._guarded(request, await self._prepared(call, request, digest))
                 entrance.enter(prepared.order)
             except Refused as refusal:
-                repeated = await self._stored_before(request.id, digest)
+                repeated = await self._stored_before(call.subject, request.id, digest)
                 if repeated is None:
                     raise refusal from None
                 return repeated
-            done = _landed(prepared, await self._created(prepared), entrance)
+            done = _landed(call.subject, prepared, await self._created(prepared), entrance)
         if isinstance(done, ControlPlaneError):
             raise done
         return done
@@ -84,7 +85,7 @@ class Submissions:
             plain = await self._plain(call, requests, entrance)
             outcomes = await self._created_all(list(plain.values()))
             results = {
-                position: _landed(plain[position], outcome, entrance)
+                position: _landed(call.subject, plain[position], outcome, entrance)
                 for position, outcome in zip(plain, outcomes, strict=True)
             }
         doubtful = [position for position in range(len(requests)) if position not in plain]
@@ -187,14 +188,14 @@ class Submissions:
         except Invalid:
             return None
 
-    async def _stored_before(self, name: str, digest: str) -> Submitted | None:
+    async def _stored_before(self, subject: Subject, name: str, digest: str) -> Submitted | None:
         """The order of the identity, if there is one: an accepted order stays accepted, whatever changed since."""
         try:
             identity.check(name)
         except Invalid:
             return None
         stored = await self._reads.store.get(keys.order(name))
-        return None if stored is None else _compared(stored, digest, [])
+        return None if stored is None else _compared(subject, stored, digest, [])
 
 
 def _is_answer(outcome: Outcome | ControlPlaneError) -> bool:
@@ -205,7 +206,7 @@ def _is_answer(outcome: Outcome | ControlPlaneError) -> bool:
 
 
 def _landed(
-    prepared: PreparedOrder, outcome: Outcome | ControlPlaneError, entrance: Entrance
+    subject: Subject, prepared: PreparedOrder, outcome: Outcome | ControlPlaneError, entrance: Entrance
 ) -> Submitted | ControlPlaneError:
     """The meaning of an answered write for the client."""
     if isinstance(outcome, ControlPlaneError):
@@ -218,16 +219,21 @@ def _landed(
         return Broken("etcd found an order and did not show it")
     entrance.stored(prepared.order.id, stored.mod_revision)
     try:
-        return _compared(stored, prepared.order.digest, prepared.warnings)
+        return _compared(subject, stored, prepared.order.digest, prepared.warnings)
     except ControlPlaneError as error:
         return error
 
 
-def _compared(stored: Value, digest: str, warnings: list[FieldWarning]) -> Submitted:
+def _compared(subject: Subject, stored: Value, digest: str, warnings: list[FieldWarning]) -> Submitted:
+    """The order of an earlier submit. Of an order that the subject may not see, only the identity is told."""
+    identity = stored.key.rpartition("/")[2]
+    taken = AlreadyExists(f"id: order {identity} exists with other content", field="id")
     try:
         order = codec.read(stored, Order)
     except Broken as error:
+        if authorisation.visible_owners(subject) is not None:
+            raise taken from None
         raise Broken(f"what is stored at {stored.key} cannot be read: {error}") from None
-    if order.digest != digest:
-        raise AlreadyExists(f"id: order {order.id} exists with other content", field="id")
+    if order.digest != digest or not authorisation.sees(subject, "Order", order.owner):
+        raise taken
     return Submitted(order, stored.mod_revision, True, warnings)
