@@ -76,7 +76,7 @@ class Quotas:
         """An owner may have as many recurring orders as orders under way; each run takes a place, too."""
         templates = self._ledgers.open_templates
         if templates.total() + len(self._coming) >= MOST_TEMPLATES:
-            message = f"schedule: there are {templates.total()} recurring orders and may be {MOST_TEMPLATES}"
+            message = f"schedule: there are as many recurring orders as may be ({MOST_TEMPLATES})"
             raise LimitExceeded(message, field="schedule")
         quota = settings.quota_of(owner)
         there = templates.of(owner) + self._count[owner]
@@ -88,9 +88,9 @@ class Quotas:
         """Waiting orders are bounded over all owners: they are memory and work of every replica."""
         orders, tasks = self._ledgers.waiting_orders + len(self._coming), self._ledgers.waiting_tasks + self._tasks
         if orders >= settings.max_waiting_orders:
-            raise _too_many(f"{orders} orders", f"max_waiting_orders is {settings.max_waiting_orders}")
+            raise _too_many("orders", f"max_waiting_orders is {settings.max_waiting_orders}")
         if tasks >= settings.max_waiting_tasks:
-            raise _too_many(f"{tasks} tasks", f"max_waiting_tasks is {settings.max_waiting_tasks}")
+            raise _too_many("tasks", f"max_waiting_tasks is {settings.max_waiting_tasks}")
 
     def stored(self, identity: str, revision: int) -> None:
         """The order exists. Its place stays taken until the cache has reached the revision."""
@@ -119,7 +119,9 @@ class Quotas:
 
 
 def _too_many(waiting: str, rule: str) -> LimitExceeded:
-    message = f"{waiting} wait for targets, so no order is taken now: {rule}; try again in {RETRY_AFTER_SECONDS:.0f} s"
+    """Without the number: it counts the work of all owners."""
+    again = f"try again in {RETRY_AFTER_SECONDS:.0f} s"
+    message = f"too many {waiting} wait for targets, so no order is taken now: {rule}; {again}"
     return LimitExceeded(message, retry_after_seconds=RETRY_AFTER_SECONDS)
 
 
