@@ -139,9 +139,8 @@ class Plane:
     ) -> tuple[Token, str]:
         text = token_text(chance(SECRET_BYTES))
         expires = "" if expires_in is None else times.show(datetime.now(UTC) + timedelta(seconds=expires_in))
-        token = Token(
-            id=mint.make(), subject=subject, roles=roles, digest=token_digest(text), expires=expires, **fields
-        )
+        given = {"id": mint.make(), "subject": subject, "roles": roles, "expires": expires, **fields}
+        token = Token(digest=token_digest(text), **given)
         await self.api.write({f"{keys.TOKENS.prefix}{token.id}": token})
         return token, text
 
