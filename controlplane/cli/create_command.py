@@ -35,7 +35,7 @@ async def create(
         raise Invalid("kind", "must be secret; use apply for other kinds")
     data = dict(_read(given) for given in from_file)
     async with shell.client() as client:
-        wish = object_of(client, SecretWish(name=name, type=type, data=data))
+        wish = object_of(shell, client, SecretWish(name=name, type=type, data=data))
         show_applied(shell, await client.cluster.apply(cluster_pb2.ApplyRequest(objects=[wish])))
 
 

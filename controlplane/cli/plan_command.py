@@ -11,7 +11,6 @@ from controlplane.cli import ages, documents, explanation_tables
 from controlplane.cli.explain_command import LONG
 from controlplane.cli.output import AnswerPrinter, Format, TableColumn
 from controlplane.cli.shell import NO, Shell, command
-from controlplane.cli.submit_command import user
 from controlplane.model.errors import Invalid
 from controlplane.model.explanation import Plan, PlannedPlacement
 from controlplane.model.order import OrderRequest
@@ -38,7 +37,7 @@ async def plan(
 ) -> int | None:
     """Show targets and start times that the tasks of an order would get; exit code 2 when not placeable."""
     request = orders_pb2.PlanRequest(
-        order=_order(file),
+        order=_order(shell, file),
         with_targets=[target for path in with_ or () for target in _targets(path)],
         without_targets=without or (),
         priority=priority,
@@ -49,12 +48,12 @@ async def plan(
     return None if planned.placeable else NO
 
 
-def _order(path: str) -> orders_pb2.Order:
+def _order(shell: Shell, path: str) -> orders_pb2.Order:
     objects = documents.read(path)
     order = objects[0].object
     if len(objects) != 1 or not isinstance(order, OrderRequest):
         raise Invalid(path, "must hold exactly one Order")
-    return convert.to_wire(msgspec.structs.replace(order, owner=order.owner or user()), orders_pb2.Order)
+    return convert.to_wire(msgspec.structs.replace(order, owner=order.owner or shell.default_owner), orders_pb2.Order)
 
 
 def _targets(path: str) -> list[targets_pb2.Target]:

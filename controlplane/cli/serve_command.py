@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.cli import log_setup
+from controlplane.cli.shell import user
 from controlplane.model import quantity
 from controlplane.model.driver_traits import traits_of
 from controlplane.model.errors import Invalid, Unavailable
@@ -123,10 +124,10 @@ def joblet(
     hosted: Annotated[bool, typer.Option("--hosted", hidden=True, help="Started by a replica.")] = False,
 ) -> None:
     """Run one joblet, or many simulated ones."""
-    from controlplane.cli.submit_command import user
     from controlplane.joblet import main
     from controlplane.joblet.joblet_settings import ClusterSettings, JobletSettings
 
+    token = _joblet_token(token_file, endpoints)
     settings = JobletSettings(
         target=target,
         endpoints=parse_endpoints(endpoints),
@@ -137,8 +138,9 @@ def joblet(
         duration=quantity.parse_duration(duration, "duration"),
         failure_rate=failure_rate,
         seed=seed,
-        owner=user(),
-        token=_joblet_token(token_file, endpoints),
+        # With a token the plane knows whose target a new one is.
+        owner="" if token else user(),
+        token=token,
         region=region,
         labels=pairs(labels, "labels"),
         resizable=resizable,

@@ -8,6 +8,7 @@ Shell and which returns its exit code, or None for 0.
 from __future__ import annotations
 
 import asyncio
+import getpass
 import inspect
 import os
 import sys
@@ -61,9 +62,22 @@ class Shell:
         self.where.current()  # raises at once when no control plane was ever started here
         return Client(self.where.current, token=self.where.token, timeouts=timeouts)
 
+    @property
+    def default_owner(self) -> str:
+        """The owner of a new object whose file names none: '' with a token, since the plane knows the caller."""
+        return "" if self.where.token() else user()
+
     def say(self, text: str) -> None:
         """Prints a message on stderr, escaped: texts from outside must not steer the terminal."""
         print(texts.escaped(text), file=sys.stderr, flush=True)
+
+
+def user() -> str:
+    """The OS user, who owns new objects on a plane that asks for no credentials."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def application(name: str, help_text: str) -> typer.Typer:

@@ -7,8 +7,6 @@ the same order.
 from __future__ import annotations
 
 import asyncio
-import getpass
-import os
 import re
 from contextlib import suppress
 from typing import Annotated, Any
@@ -61,7 +59,7 @@ async def run(
     job = Job(command=tuple(argv), requests=requests)
     order = OrderRequest(packet=Packet(jobs=(PacketJob(job=job, count=count),)))
     async with shell.client() as client:
-        answer = await client.orders.submit(_wire(client, _override(order, priority, target)))
+        answer = await client.orders.submit(_wire(shell, client, _override(order, priority, target)))
         order_commands.warn(shell, answer)
         return await _await_end(shell, client, answer.item.id, seconds)
 
@@ -86,7 +84,7 @@ async def submit(
     if id:
         order = msgspec.structs.replace(order, id=identity.check(id))
     async with shell.client() as client:
-        answer = await client.orders.submit(_wire(client, order))
+        answer = await client.orders.submit(_wire(shell, client, order))
         if not wait:
             if shell.out.form in (Format.JSON, Format.YAML):
                 # The answer to a submit is short, so the whole order is read; a failed read does not undo the submit.
@@ -104,7 +102,7 @@ async def apply(shell: Shell, file: Annotated[list[str], _FILES]) -> None:
         raise Invalid("file", "standard input can be read only once")
     read = [document for path in file for document in documents.read(path)]
     async with shell.client() as client:
-        request = cluster_pb2.ApplyRequest(objects=[object_of(client, document.object) for document in read])
+        request = cluster_pb2.ApplyRequest(objects=[object_of(shell, client, document.object) for document in read])
         try:
             answer = await client.cluster.apply(request)
         except Refused as error:
@@ -145,16 +143,17 @@ def _override(order: OrderRequest, priority: int | None, target: str | None) -> 
     return msgspec.structs.replace(order, **changes)
 
 
-def _wire(client: Client, order: OrderRequest) -> orders_pb2.Order:
-    named = msgspec.structs.replace(order, id=order.id or client.mint.make(), owner=order.owner or user())
+def _wire(shell: Shell, client: Client, order: OrderRequest) -> orders_pb2.Order:
+    owner = order.owner or shell.default_owner
+    named = msgspec.structs.replace(order, id=order.id or client.mint.make(), owner=owner)
     return convert.to_wire(named, orders_pb2.Order)
 
 
-def object_of(client: Client, item: Manifest) -> cluster_pb2.Object:
+def object_of(shell: Shell, client: Client, item: Manifest) -> cluster_pb2.Object:
     if isinstance(item, OrderRequest):
-        return cluster_pb2.Object(order=_wire(client, item))
+        return cluster_pb2.Object(order=_wire(shell, client, item))
     if hasattr(item, "owner"):
-        item = msgspec.structs.replace(item, owner=item.owner or user())
+        item = msgspec.structs.replace(item, owner=item.owner or shell.default_owner)
     message = cluster_pb2.Object()
     field = getattr(message, str(type(item).__struct_config__.tag).lower())
     field.SetInParent()
@@ -196,11 +195,3 @@ def _say_failures(shell: Shell, item: dict[str, Any]) -> None:
         message = f": {texts.one_line(task['message'])}" if task.get("message") else ""
         where = f" on {task['target']}" if task.get("target") else ""
         shell.say(f"task {task['job']}/{task['index']}{where}: {task['reason'] or 'failed'}{code}{message}")
-
-
-def user() -> str:
-    """The OS user, who owns new objects as long as there is no authentication."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

@@ -110,7 +110,7 @@ def _hello(settings: JobletSettings, part: TargetDriver, instance: str) -> joble
         instance_secret=part.state.secret,
         version=importlib.metadata.version("controlplane"),
         capacity=settings.capacity or part.capacity,
-        owner=settings.owner or getpass.getuser(),
+        owner=settings.owner or ("" if settings.token else getpass.getuser()),
     )
 
 

@@ -10,26 +10,29 @@ from typing import Any
 import pytest
 
 from controlplane.model import errors, identity
-from controlplane.wire.v1 import cluster_pb2, jobs_pb2, orders_pb2
+from controlplane.wire.v1 import cluster_pb2, explanations_pb2, jobs_pb2, orders_pb2
 from tests.unit.client.scripted_replica import ScriptedReplica, always, failing
 
 ORDER = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
-async def cpctl(*arguments: str, stdin: bytes = b"", endpoints: str = "") -> tuple[int, str, str]:
+async def cpctl(*arguments: str, stdin: bytes = b"", endpoints: str = "", token: str = "") -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "controlplane.cli.cpctl", *arguments,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "NO_COLOR": "1", "CONTROLPLANE_ENDPOINTS": endpoints},
+        env={
+            "PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "NO_COLOR": "1", "CONTROLPLANE_ENDPOINTS": endpoints,
+            "CONTROLPLANE_TOKEN": token,
+        },
     )  # fmt: skip
     out, err = await process.communicate(stdin)
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
 
 
-async def ask(replica: ScriptedReplica, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+async def ask(replica: ScriptedReplica, *arguments: str, stdin: bytes = b"", token: str = "") -> tuple[int, str, str]:
     async with replica.serve():
-        return await cpctl(*arguments, stdin=stdin, endpoints=replica.endpoint)
+        return await cpctl(*arguments, stdin=stdin, endpoints=replica.endpoint, token=token)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +78,29 @@ async def test_every_submit_carries_an_identity_and_the_owner() -> None:
     assert order.owner
     assert order.packet.name == "film"
     assert order.target_policy == "strict:eu-1"
+
+
+@pytest.mark.parametrize("arguments", [("submit", "-f", "-"), ("plan", "-f", "-"), ("apply", "-f", "-")])
+async def test_with_a_token_the_owner_is_left_to_the_plane(arguments: tuple[str, ...]) -> None:
+    replica = ScriptedReplica(
+        Orders_Submit=always(orders_pb2.OrderResponse(item=orders_pb2.Order(id=ORDER))),
+        Orders_Plan=always(explanations_pb2.Plan(placeable=True)),
+        Cluster_Apply=always(cluster_pb2.ApplyResponse()),
+    )
+    code, _, _ = await ask(replica, *arguments, "-o", "name", stdin=b"kind: Order\npacket: film\n", token="cp_bob")
+    assert code == 0
+    [(method, request)] = replica.requests
+    order = {"Orders.Submit": lambda: request, "Orders.Plan": lambda: request.order}.get(
+        method, lambda: request.objects[0].order
+    )()
+    assert (order.packet.name, order.owner) == ("film", "")
+
+
+async def test_an_owner_in_the_file_is_sent_with_a_token_too() -> None:
+    replica = ScriptedReplica(Orders_Submit=always(orders_pb2.OrderResponse(item=orders_pb2.Order(id=ORDER))))
+    document = b"kind: Order\npacket: film\nowner: ada\n"
+    await ask(replica, "submit", "-f", "-", "-o", "name", stdin=document, token="cp_bob")
+    assert replica.requests[0][1].owner == "ada"
 
 
 async def test_a_list_reads_all_pages_and_names_its_revision() -> None:
