@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from controlplane.cli import (
+    auth_commands,
     backup_command,
     create_command,
     drain_command,
     drill_command,
     explain_command,
     get_command,
+    grant_commands,
     help_topics,
     leader_command,
     logs_command,
@@ -23,6 +25,7 @@ from controlplane.cli import (
     shell,
     status_command,
     submit_command,
+    token_commands,
     top_command,
     verify_command,
 )
@@ -39,6 +42,9 @@ GROUPS = (
     drain_command,
     leader_command,
     status_command,
+    token_commands,
+    grant_commands,
+    auth_commands,
     verify_command,
     replay_command,
     drill_command,

@@ -53,10 +53,17 @@ def _view(kind: ObjectKind) -> KindView:
 KINDS = tuple(_view(kind) for kind in kinds.KINDS)
 _BY_NAME = {name: kind for kind in KINDS for name in (kind.plural, kind.name.lower())}
 
+# Kinds that only administrators list, by commands of their own.
+_LISTED_ELSEWHERE = dict.fromkeys(("token", "tokens"), "cpctl token list") | dict.fromkeys(
+    ("binding", "bindings"), "cpctl auth bindings"
+)
+
 
 def find(name: str) -> KindView:
     """The kind of this name: singular or plural, upper or lower case."""
     view = _BY_NAME.get(name.lower())
+    if view is None and name.lower() in _LISTED_ELSEWHERE:
+        raise Invalid("kind", f"{name} are shown by `{_LISTED_ELSEWHERE[name.lower()]}`")
     if view is None:
         raise Invalid("kind", f"must be one of {', '.join(kind.plural for kind in KINDS)}, not {name!r}")
     return view

@@ -11,6 +11,7 @@ import grpc
 from controlplane.model.errors import ControlPlaneError
 from controlplane.wire import status_codes as wire_errors
 from controlplane.wire.v1 import (
+    access_pb2_grpc,
     cluster_pb2,
     cluster_pb2_grpc,
     fulfilments_pb2_grpc,
@@ -41,6 +42,7 @@ class ScriptedReplica:
     async def serve(self) -> AsyncIterator[ScriptedReplica]:
         server = grpc.aio.server()
         for service, add, base in (
+            ("Access", access_pb2_grpc.add_AccessServicer_to_server, access_pb2_grpc.AccessServicer),
             ("Orders", orders_pb2_grpc.add_OrdersServicer_to_server, orders_pb2_grpc.OrdersServicer),
             ("Jobs", jobs_pb2_grpc.add_JobsServicer_to_server, jobs_pb2_grpc.JobsServicer),
             ("Cluster", cluster_pb2_grpc.add_ClusterServicer_to_server, cluster_pb2_grpc.ClusterServicer),
