@@ -64,8 +64,12 @@ class Shell:
 
     @property
     def default_owner(self) -> str:
-        """The owner of a new object whose file names none: '' with a token, since the plane knows the caller."""
-        return "" if self.where.token() else user()
+        """The owner of a new object whose file names none: '' with a token, since the plane knows the caller.
+
+        `up --insecure` asks for no token, also in a folder with a token of before.
+        """
+        is_asked = self.where.data_dir is None or bool(self.where.up().get("token_file"))
+        return "" if is_asked and self.where.token() else user()
 
     def say(self, text: str) -> None:
         """Prints a message on stderr, escaped: texts from outside must not steer the terminal."""
