@@ -154,7 +154,7 @@ async def test_a_packet_whose_job_went_to_another_owner_can_no_longer_be_used(ow
 async def test_the_name_of_a_foreign_object_is_taken_and_nothing_more(owners: Owners) -> None:
     for kind, message in (("job", BOB.job(id="")), ("packet", BOB.packet(id="")), ("resource", BOB.resource(id=""))):
         created = ADA.packet(id="") if kind == "packet" else message
-        created.name = message.name  # type: ignore[attr-defined]
+        created.name = message.name
         told = await owners.is_refused(f"{kind.capitalize()}s.Create", created, Code.ALREADY_EXISTS)
         wrapped: Any = {kind: created}
         file = cluster_pb2.ApplyRequest(objects=[cluster_pb2.Object(**wrapped)])

@@ -14,10 +14,11 @@ from google.protobuf.message import Message
 
 from controlplane.aio.clock import SystemClock
 from controlplane.apiserver.access_book import AccessBook
+from controlplane.apiserver.audit import AuditLog
 from controlplane.apiserver.authorisation import RIGHTS
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.edge import grpc_calls
-from controlplane.apiserver.edge.access_gate import AccessGate
+from controlplane.apiserver.edge.access_gate import AccessGate, GatePorts
 from controlplane.apiserver.edge.limited_server import LimitedServer
 from controlplane.apiserver.edge.methods import unary
 from controlplane.model.access import SECRET_BYTES, token_text
@@ -37,7 +38,7 @@ from tests.component.access_stage import (
     methods,
     plane_objects,
 )
-from tests.component.api_stage import an_api
+from tests.component.api_stage import an_api, mint
 from tests.etcd import Etcd
 
 Code = grpc.StatusCode
@@ -227,7 +228,9 @@ async def test_a_method_without_a_row_fails_the_start(emptied: Etcd, closed: boo
     rows = {"Steal": unary(jobs_pb2.Job, jobs_pb2.Job, steal)}
     async with an_api(emptied.endpoint, closed=closed) as api:
         book = AccessBook(api.reads, SystemClock()) if closed else None
-        server = LimitedServer(grpc.aio.server(), AccessGate(api.cache, book, grpc_calls.refuse))
+        clock = SystemClock()
+        ports = GatePorts(api.cache, clock, mint, grpc_calls.refuse, book, AuditLog("", clock))
+        server = LimitedServer(grpc.aio.server(), AccessGate(ports))
         name = f"controlplane.v1.Planted{closed}"
         with pytest.raises(Broken, match="Steal has no row in the table of rights"):
             server.add_registered_method_handlers(name, grpc_calls.rpc_handlers(name, rows))
