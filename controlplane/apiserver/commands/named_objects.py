@@ -22,8 +22,8 @@ from controlplane.apiserver.commands.guarded_writes import check_room, write_unt
 from controlplane.apiserver.commands.secret_sealer import SecretSealer
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model import kinds, times
-from controlplane.model.access import ANYONE, Subject
-from controlplane.model.errors import AlreadyExists, Broken, Conflict, IllegalTransition, NotFound
+from controlplane.model.access import ANYONE, Role, Subject
+from controlplane.model.errors import AlreadyExists, Broken, Conflict, Forbidden, IllegalTransition, NotFound
 from controlplane.model.job import Job
 from controlplane.model.lifecycle import TargetPhase
 from controlplane.model.object import Named
@@ -131,6 +131,18 @@ def authorise(subject: Subject, verb: Verb, item: Named, path: str = "") -> None
     """Decides on the object as it would be stored."""
     kind = kinds.kind_of(type(item)).word
     authorisation.check(subject, verb, kind, item.owner, field=path, target=item.name if kind == "Target" else "")
+    if isinstance(item, Target) and not subject.has(Role.ADMIN, Role.OPERATOR):
+        _is_of_joblet(subject, item, path)
+
+
+def _is_of_joblet(subject: Subject, target: Target, path: str) -> None:
+    """A joblet makes its target for itself: with a secret, a replica would run another joblet in that cluster."""
+    if target.kubeconfig_secret:
+        field = fields.at(path, "kubeconfig_secret")
+        raise Forbidden(f"{field}: only an operator may give a secret to a target", field=field)
+    if subject.driver and target.driver not in ("", subject.driver):
+        field = fields.at(path, "driver")
+        raise Forbidden(f"{field}: the credential is for a joblet of driver {subject.driver}", field=field)
 
 
 def word_for(item: Named) -> str:
