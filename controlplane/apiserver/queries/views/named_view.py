@@ -151,12 +151,14 @@ class TargetView(NamedView[Target]):
         return SeenObject(ShownTarget(seen.item.item, seen.item.revision, status, hosting, live), newest)
 
     def veiled(self, item: Shown[Target]) -> Shown[Target]:
-        """Statistics and leftovers of the joblet count the attempts of all owners. Free room stays."""
-        if not isinstance(item, ShownTarget) or item.live is None:
+        """Statistics and leftovers of the joblet count the attempts of all owners; free room stays. A secret is an
+        object that the caller may not see.
+        """
+        if not isinstance(item, ShownTarget):
             return item
-        return msgspec.structs.replace(
-            item, live=msgspec.structs.replace(item.live, stats={}, reported="", leftovers=0)
-        )
+        live = item.live and msgspec.structs.replace(item.live, stats={}, reported="", leftovers=0)
+        target = msgspec.structs.replace(item.item, kubeconfig_secret="")
+        return msgspec.structs.replace(item, item=target, live=live)
 
 
 def _part(entry: Entry[S] | None) -> tuple[S | None, int]:
