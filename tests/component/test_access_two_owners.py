@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from controlplane.model.event import About, Event
 from controlplane.model.fulfilment import Claim
 from controlplane.model.isolation import Isolated, Isolation
+from controlplane.model.target import Target
 from controlplane.model.totals import Totals
 from controlplane.store import keys
 from controlplane.wire.v1 import common_pb2, events_pb2, logs_pb2, orders_pb2, targets_pb2
@@ -191,3 +192,27 @@ async def test_poison_of_another_owner_does_not_exist(emptied: Etcd, name: str) 
         answer = await plane.ask(name, common_pb2.GetRequest(name=identity), token)
         assert answer.code is grpc.StatusCode.NOT_FOUND, answer
         assert BOB.mark not in answer.text
+
+
+async def test_a_target_shows_an_owner_its_room_and_neither_statistics_nor_its_secret(emptied: Etcd) -> None:
+    async with a_plane(emptied) as plane:
+        secret = Target(name=TARGET, driver="kubernetes", kubeconfig_secret="plane-secret", owner="plane")
+        await plane.api.write({**plane_objects(busy=7), keys.config("targets", TARGET): secret})
+        ada, vera = await plane.token("ada", "submitter"), await plane.token("vera", "viewer")
+
+        async def seen(token: str) -> list[targets_pb2.Target]:
+            got = await plane.ask("Targets.Get", common_pb2.GetRequest(name=TARGET), token)
+            listed = await plane.ask("Targets.List", common_pb2.ListRequest(limit=1), token)
+            watched = await plane.ask("Targets.Watch", common_pb2.WatchRequest(name=TARGET), token)
+            return [got.messages[0], listed.messages[0].items[0], watched.messages[0].object]
+
+        for target in await seen(vera):
+            assert (target.live.stats["running"], target.live.leftovers, target.kubeconfig_secret) == (
+                7,
+                7,
+                "plane-secret",
+            )
+        for target in await seen(ada):
+            assert (dict(target.live.stats), target.live.leftovers, target.live.reported) == ({}, 0, "")
+            assert target.kubeconfig_secret == ""
+            assert (target.live.capacity["cpu"], target.status.free["cpu"]) == (1000, 993)
