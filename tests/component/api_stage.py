@@ -86,6 +86,7 @@ class Api:
     space: SpaceWatch
     channel: grpc.aio.Channel
     reads: Reads
+    audit: AuditLog
 
     def __post_init__(self) -> None:
         self.jobs: Any = jobs_pb2_grpc.JobsStub(self.channel)
@@ -156,7 +157,7 @@ async def an_api(
     channel = grpc.aio.insecure_channel(address)
     try:
         await cache.reached(1, 10)
-        yield Api(address, store, cache, leadership, space, channel, ports.reads)
+        yield Api(address, store, cache, leadership, space, channel, ports.reads, log)
     finally:
         await channel.close()
         await server.stop(0)

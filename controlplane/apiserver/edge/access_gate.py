@@ -73,7 +73,8 @@ class AccessGate:
             NOTE.set(note)
             subject, answer = Subject(), None
             try:
-                text, subject = await self._admit(right, context)
+                text, subject = await self._authenticate(context)
+                self._admit(right, subject)
                 CALLER.set(subject)
                 if stream and self._ports.book is not None:
                     answer = await self._follow(text, subject, serve(request, context))
@@ -93,19 +94,22 @@ class AccessGate:
         if self._is_limited(subject):
             self._limits.received(subject.name, byte_count)
 
-    async def _admit(self, right: Right, context: Context) -> tuple[str, Subject]:
-        """The credentials and the subject of a caller who may ever use the method."""
+    async def _authenticate(self, context: Context) -> tuple[str, Subject]:
+        """The credentials and the subject of the caller."""
         book, cache = self._ports.book, self._ports.cache
         if book is None:
             return "", ANYONE
         if cache.age_seconds > MOST_AGE_SECONDS:
             raise Unavailable(f"this replica has not heard from etcd for {cache.age_seconds:.0f} s; ask another")
         text = _token_in(context.invocation_metadata())
-        subject = await book.authenticate(text)
-        authorisation.check(subject, right.verb, right.kind)
-        if self._is_limited(subject):
-            self._limits.admit(subject.name)
-        return text, subject
+        return text, await book.authenticate(text)
+
+    def _admit(self, right: Right, subject: Subject) -> None:
+        """Forbidden when the subject may never use the method, LimitExceeded when it calls too often."""
+        if self._ports.book is not None:
+            authorisation.check(subject, right.verb, right.kind)
+            if self._is_limited(subject):
+                self._limits.admit(subject.name)
 
     def _is_limited(self, subject: Subject) -> bool:
         """Joblets and replicas are bounded by the number of their streams and targets."""
