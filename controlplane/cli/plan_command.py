@@ -37,23 +37,24 @@ async def plan(
 ) -> int | None:
     """Show targets and start times that the tasks of an order would get; exit code 2 when not placeable."""
     request = orders_pb2.PlanRequest(
-        order=_order(shell, file),
+        order=_order(file),
         with_targets=[target for path in with_ or () for target in _targets(path)],
         without_targets=without or (),
         priority=priority,
     )
+    request.order.owner = request.order.owner or shell.default_owner
     async with shell.client(LONG) as client:
         planned = convert.to_model(await client.orders.plan(request), Plan)
     show(shell.out, planned)
     return None if planned.placeable else NO
 
 
-def _order(shell: Shell, path: str) -> orders_pb2.Order:
+def _order(path: str) -> orders_pb2.Order:
     objects = documents.read(path)
     order = objects[0].object
     if len(objects) != 1 or not isinstance(order, OrderRequest):
         raise Invalid(path, "must hold exactly one Order")
-    return convert.to_wire(msgspec.structs.replace(order, owner=order.owner or shell.default_owner), orders_pb2.Order)
+    return convert.to_wire(order, orders_pb2.Order)
 
 
 def _targets(path: str) -> list[targets_pb2.Target]:

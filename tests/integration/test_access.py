@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.folder import SECONDS, Folder
+from tests.integration.folder import SECONDS, Folder, eventually
 
 # Of them one for the stream, the rest for the process on a busy machine.
 ENDED_WITHIN_SECONDS = 3.0
@@ -128,3 +128,30 @@ def test_roles_come_and_go_with_bindings_but_one_administrator_stays(plane: Fold
     refused = subprocess.run(argv, env=without, capture_output=True, text=True, timeout=SECONDS)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("error: Unauthenticated: credentials are missing")
+
+
+def a_joblet(target: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
+    argv = [
+        sys.executable, "-m", "controlplane.cli.controlplane", "joblet", "--target", target, "--endpoints", address,
+        "--driver", "simulated", "--capacity", "cpu=1", "--token-file", str(folder / "edge.token"),
+    ]  # fmt: skip
+    with (folder / f"{target}.log").open("w") as log:
+        return subprocess.Popen(argv, stdout=log, stderr=log)
+
+
+def test_a_joblet_creates_the_target_of_its_token_and_no_other(plane: Folder, tmp_path: Path) -> None:
+    admin = TokenUser(plane, (plane.path / "token").read_text().strip())
+    token = made(admin, "--subject", "edge", "--role", "joblet", "--target", "edge-7", "--driver", "simulated")
+    (tmp_path / "edge.token").write_text(f"{token['token']}\n")
+    address = plane.up_json()["replicas"][0]["grpc"]
+    joblets = [a_joblet(target, address, tmp_path) for target in ("edge-7", "edge-8")]
+    try:
+        eventually(lambda: admin("get", "target", "edge-7")[0] == 0)
+        eventually(lambda: "a replica refused" in (tmp_path / "edge-8.log").read_text())
+    finally:
+        for joblet in joblets:
+            joblet.terminate()
+            joblet.wait(SECONDS)
+    target = json.loads(admin("get", "target", "edge-7", "-o", "json")[1])
+    assert (target["owner"], target["creator"]) == ("edge", "joblet")
+    assert admin("get", "target", "edge-8")[0] == 1

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controlplane.cli import shell
+from controlplane.cli.output import AnswerPrinter, Format
 from controlplane.model import errors, identity
+from controlplane.standalone.endpoints import find_endpoints
 from controlplane.wire.v1 import cluster_pb2, explanations_pb2, jobs_pb2, orders_pb2
 from tests.unit.client.scripted_replica import ScriptedReplica, always, failing
 
@@ -101,6 +105,14 @@ async def test_an_owner_in_the_file_is_sent_with_a_token_too() -> None:
     document = b"kind: Order\npacket: film\nowner: ada\n"
     await ask(replica, "submit", "-f", "-", "-o", "name", stdin=document, token="cp_bob")
     assert replica.requests[0][1].owner == "ada"
+
+
+@pytest.mark.parametrize(("asks", "owner"), [(True, ""), (False, shell.user())])
+def test_a_folder_whose_up_asks_for_no_token_leaves_the_owner_to_cpctl(tmp_path: Path, asks: bool, owner: str) -> None:
+    (tmp_path / "token").write_text("cp_ada\n")
+    (tmp_path / "up.json").write_text(json.dumps({"replicas": [], "token_file": "token" if asks else None}))
+    in_folder = shell.Shell(find_endpoints(None, tmp_path, {}), AnswerPrinter(Format.TABLE))
+    assert in_folder.default_owner == owner
 
 
 async def test_a_list_reads_all_pages_and_names_its_revision() -> None:
