@@ -68,7 +68,8 @@ def script() -> Iterator[tuple[str, Message]]:
             yield "Orders.Get", common_pb2.GetRequest(name=identity)
             yield "Orders.Explain", orders_pb2.ExplainRequest(id=identity)
             yield "Orders.ListTasks", orders_pb2.ListTasksRequest(id=identity)
-            yield "Orders.Logs", logs_pb2.LogsRequest(id=identity, index=0)
+            if identity in (work.waiting, work.running):
+                yield "Orders.Logs", logs_pb2.LogsRequest(id=identity, index=0)
             yield "Fulfilments.List", common_pb2.ListRequest(order=identity)
             yield "Fulfilments.Watch", common_pb2.WatchRequest(order=identity)
             yield "Events.List", events_pb2.ListEventsRequest(about_kind="Order", about_name=identity)
