@@ -150,7 +150,7 @@ def _is_joblets_right(subject: Subject, verb: Verb, kind: str, target: str) -> b
 
 def _sentence(subject: Subject, verb: Verb, kind: str, owner: str | None, target: str) -> str:
     roles = ", ".join(subject.roles) or "no role"
-    about = f" of {owner!r}" if owner else f" {target!r}" if target else ""
+    about = f" {target!r}" if target else f" of {owner!r}" if owner else ""
     what = "anything" if kind == ANY_KIND else kind.lower()
     return f"{subject.name!r} ({roles}) may not {verb} {what}{about}"
 

@@ -32,6 +32,7 @@ from controlplane.model.identity import Mint
 CALLER: ContextVar[Subject] = ContextVar("caller", default=ANYONE)
 # A replica that has not heard of etcd for longer may have missed a revocation.
 MOST_AGE_SECONDS = 5.0
+_LEAST_LOOK_SECONDS = 0.05
 _SCHEME = "bearer "
 _UNLIMITED = (Role.JOBLET, Role.REPLICA)
 
@@ -195,21 +196,29 @@ class _OpenStream:
         self._text = text
         self._subject = subject
         self.over: asyncio.Future[ControlPlaneError] = loop.create_future()
-        left = book.seconds_left(subject) if subject.expires else None
-        self._timer = loop.call_later(max(left, 0.0), self.look) if left is not None else None
+        self._timer: asyncio.TimerHandle | None = None
+        self.look()
 
     def look(self) -> None:
+        """Looks again when the token expires, by the wall clock of that moment."""
         if self.over.done():
             return
+        if self._subject.expires:
+            self.stop_timer()
+            left = max(self._book.seconds_left(self._subject), _LEAST_LOOK_SECONDS)
+            self._timer = asyncio.get_running_loop().call_later(left, self.look)
         try:
             if self._book.subject_of(self._text) != self._subject:
                 self.over.set_result(Unavailable(f"the rights of {self._subject.name!r} changed; connect again"))
         except Unauthenticated as error:
             self.over.set_result(error)
 
-    def close(self) -> None:
+    def stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+    def close(self) -> None:
+        self.stop_timer()
         self.over.cancel()
 
 
