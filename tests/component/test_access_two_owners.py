@@ -21,7 +21,7 @@ from controlplane.model.isolation import Isolated, Isolation
 from controlplane.model.target import Target
 from controlplane.model.totals import Totals
 from controlplane.store import keys
-from controlplane.wire.v1 import common_pb2, events_pb2, logs_pb2, orders_pb2, targets_pb2
+from controlplane.wire.v1 import cluster_pb2, common_pb2, events_pb2, logs_pb2, orders_pb2, targets_pb2
 from tests.builders import NOW
 from tests.component.access_requests import requests_for
 from tests.component.access_stage import (
@@ -217,3 +217,13 @@ async def test_a_target_shows_an_owner_its_room_and_neither_statistics_nor_its_s
             assert (dict(target.live.stats), target.live.leftovers, target.live.reported) == ({}, 0, "")
             assert target.kubeconfig_secret == ""
             assert (target.live.capacity["cpu"], target.status.free["cpu"]) == (1000, 993)
+
+
+async def test_the_status_tells_an_owner_the_level_of_etcds_space_and_no_amounts(emptied: Etcd) -> None:
+    async with a_plane(emptied) as plane:
+        space = await plane.api.space.look()
+        ada, vera = await plane.token("ada", "submitter"), await plane.token("vera", "viewer")
+        whole = (await plane.ask("Cluster.Status", cluster_pb2.StatusRequest(), vera)).messages[0]
+        seen = (await plane.ask("Cluster.Status", cluster_pb2.StatusRequest(), ada)).messages[0]
+        assert (whole.etcd.in_use, whole.etcd.size, whole.keys) == (space.in_use, space.size, 2)
+        assert (seen.etcd.level, seen.etcd.in_use, seen.etcd.size, seen.keys) == (space.level, 0, 0, 0)

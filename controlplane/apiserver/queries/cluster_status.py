@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from itertools import islice
@@ -101,7 +102,7 @@ class ClusterQueries:
 
     async def status(self, call: Call) -> ClusterReport:
         """The state at this moment, however old the cache is. A caller who sees the work of some owners only is told
-        nothing that counts or names the work of others.
+        nothing that counts or names the work of others: of etcd's space the level alone.
         """
         report = self._whole_status()
         if visible_owners(call.subject) is None:
@@ -114,7 +115,7 @@ class ClusterQueries:
             poisoned_keys=[],
             repaired=0,
             totals=Totals(epoch=0),
-            space=None,
+            space=report.space and dataclasses.replace(report.space, size=0, in_use=0),
             archive_error="",
             isolated=0,
             isolated_keys=[],
