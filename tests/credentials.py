@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -10,19 +11,28 @@ import grpc
 
 from controlplane.aio.files import write_by_rename
 from controlplane.model.access import SECRET_BYTES, Role, Token, token_digest, token_text
+from controlplane.model.errors import OutcomeUnknown, Unavailable
 from controlplane.store import codec, keys
+from controlplane.store.kv import Store
+from controlplane.store.transaction import Item, put
 from controlplane.wire import transport
-from tests.etcd import Etcd
 
 TOKEN = token_text(b"t" * SECRET_BYTES)
 METADATA = transport.credentials(TOKEN)
 _IDENTITY = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
-def record_token(etcd: Etcd) -> None:
-    """Makes TOKEN an administrator's in an etcd whose replicas a test starts itself."""
+async def record_token(store: Store) -> None:
+    """Makes TOKEN an administrator's in an etcd whose replicas a test starts itself, as soon as that etcd answers."""
     token = Token(id=_IDENTITY, subject="tester", roles=(Role.ADMIN,), digest=token_digest(TOKEN))
-    etcd.etcdctl("put", f"{keys.TOKENS.prefix}{token.id}", codec.encode(token).decode())
+    item = Item(then=(put(f"{keys.TOKENS.prefix}{token.id}", codec.encode(token)),))
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await store.commit(item)
+                return
+            except (Unavailable, OutcomeUnknown):
+                await asyncio.sleep(0.1)
 
 
 def leave_token(folder: Path) -> None:

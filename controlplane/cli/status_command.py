@@ -43,9 +43,7 @@ async def status(shell: Shell) -> int | None:
 
 def sentences(status_json: dict[str, Any]) -> list[str]:
     etcd, restoring = status_json["etcd"], status_json["restoring"]
-    said = [
-        f"etcd {etcd['version']}: {etcd['in_use'] / GIB:.2f} of {etcd['quota'] / GIB:g} GiB in use, {etcd['level']}"
-    ]
+    said = [f"etcd {etcd['version']}: {_amounts(etcd)}{etcd['level']}"]
     age = f"{status_json['id']}'s cache was as new as etcd {status_json['cache_age_seconds']:.1f} s ago"
     said.append(f"{age}, at revision {status_json['revision']}")
     if etcd["why"]:
@@ -60,6 +58,11 @@ def sentences(status_json: dict[str, Any]) -> list[str]:
         waiting = ", ".join(restoring["waiting_for"]) or "nobody any more"
         said.append(f"restored at {restoring['since']}, nothing is placed yet; waits for the joblets of: {waiting}")
     return said
+
+
+def _amounts(etcd: dict[str, Any]) -> str:
+    """How full etcd is; empty for a caller who is told the level only."""
+    return f"{etcd['in_use'] / GIB:.2f} of {etcd['quota'] / GIB:g} GiB in use, " if etcd["size"] else ""
 
 
 def _of_poison(total: int, some: list[dict[str, str]]) -> list[str]:

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from controlplane.client import Client
 from controlplane.client.caller import CallTimeouts
+from controlplane.client.health import is_serving
 from controlplane.model.errors import ControlPlaneError
 from controlplane.standalone.endpoints import EndpointSource
-from controlplane.wire import transport
 from controlplane.wire.v1 import common_pb2
 
 _PAUSE_SECONDS = 0.1
@@ -69,7 +67,7 @@ def others(up: dict[str, Any], pids: dict[str, int]) -> list[str]:
 
 
 async def _serves(replica: dict[str, Any]) -> bool:
-    return await _readyz(replica["http"]) and await _healthy(replica["grpc"])
+    return await _readyz(replica["http"]) and bool(await is_serving(replica["grpc"], _ASK_SECONDS))
 
 
 async def _readyz(address: str) -> bool:
@@ -79,16 +77,6 @@ async def _readyz(address: str) -> bool:
             return answer.status == 200
     except (aiohttp.ClientError, TimeoutError):
         return False
-
-
-async def _healthy(endpoint: str) -> bool:
-    async with transport.open_channel(endpoint, (("grpc.enable_http_proxy", 0),)) as channel:
-        try:
-            request = health_pb2.HealthCheckRequest()
-            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=_ASK_SECONDS)
-        except grpc.aio.AioRpcError:
-            return False
-    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
 if __name__ == "__main__":

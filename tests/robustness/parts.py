@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from controlplane.aio.processes import arguments_of, pids
+from tests.credentials import TOKEN
 from tests.robustness.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +114,8 @@ class Joblet(Part):
         self.target = target
         self.data = folder / target
         arguments = ["joblet", "--target", target, "--endpoints", ",".join(endpoints), "--data-dir", str(self.data)]
-        super().__init__(f"joblet-{target}", [*arguments, *flags], folder, environment or {}, root)
+        token = {"CONTROLPLANE_TOKEN": TOKEN}
+        super().__init__(f"joblet-{target}", [*arguments, *flags], folder, {**token, **(environment or {})}, root)
 
     def records(self) -> bytes:
         try:

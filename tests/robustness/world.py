@@ -118,7 +118,7 @@ class World:
             self.folder / "joblets",
             endpoints=endpoints or self.endpoints,
             flags=flags,
-            environment={"CONTROLPLANE_TOKEN": TOKEN, **self.plan.own_environment.get(target, {})},
+            environment=self.plan.own_environment.get(target),
             root=self.plan.roots.get(target, ROOT),
         )
         self.joblets[target] = joblet
@@ -127,7 +127,7 @@ class World:
 
     async def start(self) -> None:
         """Returns when it is ready. What a joblet is told when it connects stays so, hence the settings come first."""
-        record_token(self.etcd)
+        await record_token(self.witness.store)
         for replica in self.replicas.values():
             replica.start()
         await self.witness.until(lambda: self.witness.cycles, "somebody leads")

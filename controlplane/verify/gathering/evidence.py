@@ -12,8 +12,9 @@ from controlplane.aio import processes
 from controlplane.aio.clock import SystemClock, suspended_seconds
 from controlplane.client import Client
 from controlplane.client.caller import CallTimeouts
+from controlplane.client.health import is_serving
 from controlplane.joblet.drivers.process.process_search import is_shim
-from controlplane.model.errors import Compacted, ControlPlaneError, Invalid, NotFound
+from controlplane.model.errors import Compacted, ControlPlaneError, Invalid, NotFound, Unavailable
 from controlplane.replica_settings import DEFAULT_TTL
 from controlplane.store.kv import Store
 from controlplane.verify import joblet_records, p10_reasons
@@ -66,19 +67,35 @@ async def hashes(store: Store, replicas: Sequence[tuple[str, str]], token: str) 
     """The digest of each replica's (name, address) cache, beside the digest of a list at the same revision."""
     newest = await history_reader.newest(store)
     return await asyncio.gather(
-        *(_hash(store, name, Client([endpoint], token=token, timeouts=_SHORT), newest) for name, endpoint in replicas)
+        *(_hash(store, name, _AskedReplica(endpoint, token), newest) for name, endpoint in replicas)
     )
 
 
-async def _behind(client: Client, newest: int) -> tuple[int, str]:
-    """The revision of the replica's cache, and the reason when the cache stays behind for 10 s; empty otherwise."""
+class _AskedReplica:
+    """A replica that is asked for the state of its cache."""
+
+    def __init__(self, endpoint: str, token: str) -> None:
+        self.endpoint = endpoint
+        self.client = Client([endpoint], token=token, timeouts=_SHORT)
+
+
+async def _behind(asked: _AskedReplica, newest: int) -> tuple[int, str]:
+    """The revision of the replica's cache, and the reason when the cache stays behind for 10 s; empty otherwise.
+
+    A replica that has not heard from etcd for long answers nobody, but says so in its health.
+    """
     clock = SystemClock()
     give_up = clock.monotonic() + CACHE_SECONDS
     while True:
-        status = await client.cluster.status()
-        why = why_behind(status, newest)
+        try:
+            status = await asked.client.cluster.status()
+            revision, why = int(status.revision), why_behind(status, newest)
+        except Unavailable as error:
+            if await is_serving(asked.endpoint, _LOOK_SECONDS) is not False:
+                raise
+            revision, why = newest, f"stayed behind: the replica does not serve ({error})"
         if not why or clock.monotonic() >= give_up:
-            return int(status.revision), why
+            return revision, why
         await clock.sleep(_LOOK_SECONDS)
 
 
@@ -97,10 +114,10 @@ async def ttl_seconds(store: Store, leases: Sequence[int]) -> float:
     return max(granted, default=0) or DEFAULT_TTL
 
 
-async def _hash(store: Store, name: str, asked: Client, newest: int) -> CacheAnswer:
-    async with asked as client:
+async def _hash(store: Store, name: str, asked: _AskedReplica, newest: int) -> CacheAnswer:
+    async with asked.client as client:
         try:
-            revision, behind = await _behind(client, newest)
+            revision, behind = await _behind(asked, newest)
             if behind:
                 return CacheAnswer(name, revision, behind=behind)
             answer = await client.cluster.hash()
