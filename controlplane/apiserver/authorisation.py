@@ -192,7 +192,8 @@ _V1: Mapping[str, Right] = {
     **_all(Right(Verb.READ, "Term"), "Cluster.GetLeader", "Cluster.WatchLeader", "Cluster.ListTerms",
            "Cluster.WatchTerms"),
     **_all(Right(Verb.OPERATE, "Cluster"), "Cluster.StepDown", "Cluster.EndRestore"),
-    **_all(Right(Verb.READ, "Totals"), "Cluster.GetTotals", "Cluster.WatchTotals"),
+    # Of a subject who sees the orders of some owners: the totals of those orders.
+    **_all(Right(Verb.READ, "Order"), "Cluster.GetTotals", "Cluster.WatchTotals"),
     **_all(Right(Verb.READ, "Hash"), "Cluster.Hash"),
     **_all(Right(Verb.CREATE, ANY_KIND), "Cluster.Apply"),
     **_all(Right(Verb.READ, "Settings"), "Cluster.GetSettings"),

@@ -50,7 +50,15 @@ _BY_NAME = (
     *(f"{service}.{method}" for service in LISTS for method in ("Get", "Watch")),
     *("Orders.ListTasks", "Orders.Explain", "Orders.Plan"),
     *("Cluster.Status", "Cluster.GetLeader", "Cluster.WatchLeader", "Cluster.ListTerms", "Cluster.WatchTerms"),
-    *("Access.WhoAmI", "Access.CanI", "Cluster.GetTotals", "Cycles.List", "Rules.List", "Secrets.List"),
+    *(
+        "Access.WhoAmI",
+        "Access.CanI",
+        "Cluster.GetTotals",
+        "Cluster.WatchTotals",
+        "Cycles.List",
+        "Rules.List",
+        "Secrets.List",
+    ),
 )
 _CHANGES = (
     *("Jobs.Update", "Packets.Update", "Resources.Update", "Jobs.Delete", "Packets.Delete", "Resources.Delete"),

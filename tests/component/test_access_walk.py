@@ -62,7 +62,8 @@ _SINGLE = {
     "Cluster.EndRestore": frozenset({"admin", "operator", "replica"}),
     "Cluster.UpdateSettings": _OPERATORS,
     "Cluster.GetSettings": _READERS_OF_ALL,
-    **dict.fromkeys(("Cluster.GetTotals", "Cluster.WatchTotals", "Cluster.Hash"), _READERS_OF_ALL),
+    **dict.fromkeys(("Cluster.GetTotals", "Cluster.WatchTotals"), _READERS_OF_OWNED),
+    "Cluster.Hash": _READERS_OF_ALL,
     **dict.fromkeys(("Access.WhoAmI", "Access.CanI"), _ALL),
 }  # fmt: skip
 

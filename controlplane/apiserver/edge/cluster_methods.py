@@ -20,6 +20,7 @@ from controlplane.apiserver.edge.object_methods import ReadMethods
 from controlplane.apiserver.edge.sent_objects import wish_in
 from controlplane.apiserver.fresh_reads import fresh
 from controlplane.apiserver.queries.cluster_status import ClusterQueries, ClusterReport
+from controlplane.apiserver.queries.views.order_index import OrderIndex
 from controlplane.apiserver.queries.views.term_view import TermView
 from controlplane.model.errors import LimitExceeded
 from controlplane.model.leadership import Term
@@ -33,12 +34,14 @@ FORWARD_SECONDS = 5.0
 
 
 class ClusterMethods:
-    def __init__(self, ports: ApiPorts, applier: Applier) -> None:
+    def __init__(self, ports: ApiPorts, applier: Applier, index: OrderIndex) -> None:
         self._ports = ports
         self._applier = applier
         self._settings = SettingsStore(ports.reads, ports.writes)
         space, quarantine = ports.writes.space, ports.quarantine
-        self._queries = ClusterQueries(ports.reads, ports.replica, ports.election, space=space, quarantine=quarantine)
+        self._queries = ClusterQueries(
+            ports.reads, ports.replica, ports.election, space=space, quarantine=quarantine, index=index
+        )
         self._terms = ReadMethods(
             ports.reads.cache, TermView(), object_messages.TERMS, cluster_pb2.ListTermsResponse, cluster_pb2.TermEvent
         )

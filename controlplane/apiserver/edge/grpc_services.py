@@ -55,13 +55,14 @@ def services(ports: ApiPorts, broker: LogBroker, joblets: JobletStreams) -> dict
     """The methods of every service, by the full name of the service."""
     reads, writes = ports.reads, ports.writes
     submissions = Submissions(reads, writes, ports.election, ports.replica.id)
-    view = OrderView(reads.ledgers, OrderIndex(reads.cache), Reasons(reads.ledgers, writes.clock))
+    index = OrderIndex(reads.cache)
+    view = OrderView(reads.ledgers, index, Reasons(reads.ledgers, writes.clock))
     readers = LogReaders(reads, writes.clock, broker, view, ports.replica.incarnation)
     applier = Applier(reads, writes, submissions, ports.keyring)
     rows: dict[str, Methods] = {
         **object_services(reads, NamedObjects(reads, writes, ports.keyring)),
         "Orders": OrderMethods(ports, submissions, view, readers).rows(),
-        "Cluster": ClusterMethods(ports, applier).rows(),
+        "Cluster": ClusterMethods(ports, applier, index).rows(),
         "Access": AccessMethods(AccessCommands(reads, writes, ports.chance)).rows(),
         "Logs": {"Read": streaming(logs_pb2.ReadLogRequest, logs_pb2.LogPiece, readers.read_here)},
         "Joblets": {"Connect": duplex(joblets_pb2.JobletBatch, joblets_pb2.ReplicaBatch, joblets.connect)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -14,6 +15,8 @@ from controlplane.apiserver.api_ports import ElectionPort, Reads, ReplicaIdentit
 from controlplane.apiserver.authorisation import visible_owners
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.fresh_reads import fresh
+from controlplane.apiserver.queries.owner_totals import totals_of_owners
+from controlplane.apiserver.queries.views.order_index import OrderIndex
 from controlplane.apiserver.queries.watching import following
 from controlplane.cache import restore_state
 from controlplane.cache.reflector import Cache, Delta
@@ -29,6 +32,8 @@ from controlplane.store.space_watch import SpaceWatch
 # The most poisoned keys, and the most characters of each key and its rule.
 _MOST_POISONED, _MOST_CHARACTERS = 20, 500
 _MOST_ISOLATED = 20
+_TOTALS_SECONDS = 1.0
+_OF_ORDERS = (keys.ORDERS, keys.ORDER_STATUS)
 
 
 class ShownReplica(msgspec.Struct, frozen=True):
@@ -92,8 +97,10 @@ class ClusterQueries:
         *,
         space: SpaceWatch,
         quarantine: Quarantine | None,
+        index: OrderIndex,
     ) -> None:
         self._reads = reads
+        self._index = index
         self._replica = replica
         self._election = election
         self._space = space
@@ -148,14 +155,24 @@ class ClusterQueries:
         )
 
     async def totals(self, call: Call) -> Totals:
-        return totals_of(await fresh(self._reads.cache, call))
+        """Those that the leader keeps; for a caller who sees the work of some owners, those of their orders."""
+        snapshot, owners = await fresh(self._reads.cache, call), visible_owners(call.subject)
+        return totals_of(snapshot) if owners is None else await totals_of_owners(snapshot, self._index, owners)
 
     async def watch_totals(self, call: Call) -> AsyncGenerator[Totals, None]:
-        cache = self._reads.cache
+        """The totals, and again after each change; those of some owners once a second at most."""
+        last: Totals | None = None
+        cache, owners = self._reads.cache, visible_owners(call.subject)
         await fresh(cache, call)
-        async with aclosing(following(cache, (keys.STATUS,), _concerns_totals)) as changes:
+        trees, concerns = ((keys.STATUS,), _concerns_totals) if owners is None else (_OF_ORDERS, _concerns_all)
+        async with aclosing(following(cache, trees, concerns)) as changes:
             async for _ in changes:
-                yield totals_of(cache.snapshot)
+                totals = await self.totals(call)
+                if owners is None or last is None or replace(totals, revision=last.revision) != last:
+                    yield totals
+                    last = totals
+                if owners is not None:
+                    await asyncio.sleep(_TOTALS_SECONDS)
 
     async def leader(self, call: Call) -> Term | None:
         await fresh(self._reads.cache, call)
@@ -200,6 +217,10 @@ class ClusterQueries:
 def totals_of(snapshot: Snapshot) -> Totals:
     """All zero before the first totals of a leader."""
     return snapshot.totals() or Totals(epoch=0)
+
+
+def _concerns_all(_delta: Delta) -> bool:
+    return True
 
 
 def _concerns_totals(delta: Delta) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import heapq
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from controlplane.cache import peek
 from controlplane.cache.reflector import Cache, Delta
@@ -32,6 +33,10 @@ class OrderIndex:
             return self._all.after(key)
         found = (self._of_owner[owner].after(key) for owner in owners if owner in self._of_owner)
         return heapq.merge(*found)
+
+    def of_owners(self, owners: frozenset[str]) -> list[str]:
+        """The identities of these owners' orders, in any order."""
+        return [name for owner in owners if owner in self._of_owner for name in self._of_owner[owner].names()]
 
     def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
         for delta in deltas:
@@ -70,6 +75,9 @@ class SortedIdentities:
         start = bisect.bisect_left(self._fronts, key[:_BUCKET])
         for front in self._fronts[start:]:
             yield from sorted(name for name in self._buckets.get(front, ()) if name > key)
+
+    def names(self) -> Iterator[str]:
+        return chain.from_iterable(self._buckets.values())
 
     def add(self, name: str) -> None:
         front = name[:_BUCKET]
