@@ -41,6 +41,8 @@ _OPERATED = frozenset({"Target", "Rule", "ScalePolicy", "Secret", "Settings", "C
 _SHARED = frozenset({"Target", "Term", "Cluster"})
 # Objects of the plane that show the work of all owners.
 _OVERALL = frozenset({"Cycle", "Rule", "ScalePolicy", "Secret", "Settings", "Totals", "Hash"})
+# Who may call: for administrators alone.
+_ACCESS = frozenset({"Token", "Binding"})
 _WRITES = frozenset({Verb.CREATE, Verb.UPDATE, Verb.DELETE})
 ANY_KIND = "*"
 
@@ -125,22 +127,24 @@ def _own_name(subject: Subject) -> str:
 
 
 def _allows(subject: Subject, grant: Grant, verb: Verb, kind: str, owner: str | None) -> bool:
-    role = grant.role
-    if role is Role.ADMIN:
-        return verb is not Verb.RELAY
-    if role is Role.REPLICA:
-        return verb is Verb.RELAY or (verb is Verb.OPERATE and kind == "Cluster")
-    if role is Role.OPERATOR:
-        return (
-            (verb is Verb.READ and kind not in ("Token", "Binding"))
-            or (kind in _OPERATED and (verb in _WRITES or verb is Verb.OPERATE))
-            or (kind == ANY_KIND and verb in _WRITES)
-        )
-    if role is Role.VIEWER and not grant.owner:
-        return verb is Verb.READ and kind in OWNED | _OVERALL
-    if role in (Role.SUBMITTER, Role.VIEWER):
-        writes = role is Role.SUBMITTER and verb in _WRITES and kind in OWNED | {ANY_KIND}
-        return (writes or (verb is Verb.READ and kind in OWNED)) and owner in (None, grant.owner or subject.name)
+    """Whether the grant alone allows it. What joblets may do hangs on their targets, and is decided apart."""
+    writes = verb in _WRITES
+    match grant.role:
+        case Role.ADMIN:
+            return verb is not Verb.RELAY
+        case Role.REPLICA:
+            return verb is Verb.RELAY or (verb is Verb.OPERATE and kind == "Cluster")
+        case Role.OPERATOR if verb is Verb.READ:
+            return kind not in _ACCESS
+        case Role.OPERATOR:
+            return (kind in _OPERATED and (writes or verb is Verb.OPERATE)) or (kind == ANY_KIND and writes)
+        case Role.VIEWER if not grant.owner:
+            return verb is Verb.READ and kind in OWNED | _OVERALL
+        case Role.VIEWER:
+            return verb is Verb.READ and kind in OWNED and owner in (None, grant.owner)
+        case Role.SUBMITTER:
+            own = (verb is Verb.READ and kind in OWNED) or (writes and kind in OWNED | {ANY_KIND})
+            return own and owner in (None, grant.owner or subject.name)
     return False
 
 
