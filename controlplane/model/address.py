@@ -33,7 +33,7 @@ def parse(text: str, field: str) -> Address:
 
 
 def parse_served(text: str, field: str) -> Address:
-    """An address for a server: loopback only, until clients authenticate. Port 0 stands for any free port."""
+    """An address for a server: loopback only, until connections are encrypted. Port 0 stands for any free port."""
     address = parse(text, field)
     # One name for one socket: localhost may stand for an IPv4 and an IPv6 address.
     host = "127.0.0.1" if address.host == "localhost" else address.host
@@ -42,5 +42,5 @@ def parse_served(text: str, field: str) -> Address:
     except ValueError:
         raise Invalid(field, f"{host!r} is not an IP address") from None
     if not loopback:
-        raise Invalid(field, f"{host} is not a loopback address; nothing else is served until clients authenticate")
+        raise Invalid(field, f"{host} is not a loopback address, and connections are not encrypted yet")
     return Address(host, address.port)
