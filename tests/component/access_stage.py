@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import grpc
 from google.protobuf import descriptor_pool, message_factory
@@ -113,7 +113,15 @@ async def _ask(
         return Answer(error.code(), error.details() or "", got)
     except asyncio.InvalidStateError:
         # The replica ended the call before all requests were sent.
-        return Answer(await call.code(), await call.details() or "", got)
+        return Answer(await stream_end(call), await call.details() or "", got)
+
+
+async def stream_end(call: Any) -> grpc.StatusCode:
+    """The status that the replica ends a stream with. gRPC tells it only when all messages before it have been read."""
+    with suppress(grpc.aio.AioRpcError):
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    return cast(grpc.StatusCode, await call.code())
 
 
 def _serialise(message: Message) -> bytes:

@@ -25,7 +25,7 @@ from controlplane.wire.v1 import (
     targets_pb2,
 )
 from tests.component.access_requests import a_hello
-from tests.component.access_stage import KEY, OTHER_TARGET, TARGET, Plane, Work, a_plane, plane_objects
+from tests.component.access_stage import KEY, OTHER_TARGET, TARGET, Plane, Work, a_plane, plane_objects, stream_end
 from tests.component.joblet_sessions.stage import Ack, a_report, answered
 from tests.etcd import Etcd
 
@@ -102,7 +102,8 @@ async def test_a_second_hello_does_not_change_the_target(plane: Plane, stolen: s
     async with connected(plane, stolen, target=OWN) as call:
         await _welcome(call)
         await call.write(a_hello(target=OTHERS))
-        assert await call.code() is Code.INVALID_ARGUMENT
+        async with asyncio.timeout(10):
+            assert await stream_end(call) is Code.INVALID_ARGUMENT
 
 
 FORBIDDEN: list[tuple[str, Message]] = [

@@ -12,12 +12,18 @@ from typing import Any
 import grpc
 import pytest
 
+from controlplane.aio.clock import SystemClock
+from controlplane.apiserver.access_book import AccessBook
+from controlplane.apiserver.audit import AuditLog
+from controlplane.apiserver.edge import grpc_calls
+from controlplane.apiserver.edge.access_gate import AccessGate, GatePorts
 from controlplane.model.access import Role
+from controlplane.model.errors import Invalid
 from controlplane.store import keys
 from controlplane.wire import transport
 from controlplane.wire.v1 import access_pb2, common_pb2, joblets_pb2_grpc, jobs_pb2, jobs_pb2_grpc, orders_pb2
 from tests.component.access_requests import a_hello
-from tests.component.access_stage import OTHER_TARGET, Plane, Work, a_plane, plane_objects
+from tests.component.access_stage import OTHER_TARGET, Plane, Work, a_plane, plane_objects, stream_end
 from tests.component.api_stage import mint
 from tests.etcd import Etcd
 
@@ -49,8 +55,7 @@ class Watch:
     async def ended(self, within: float = END_SECONDS) -> grpc.StatusCode:
         """The status of the stream, which must come within so many seconds."""
         async with asyncio.timeout(within):
-            code: grpc.StatusCode = await self.call.code()
-        return code
+            return await stream_end(self.call)
 
     async def next_name(self) -> str:
         async with asyncio.timeout(10):
@@ -142,7 +147,38 @@ async def test_the_stream_of_a_joblet_ends_with_its_token(plane: Plane) -> None:
         assert (await call.read()).messages[0].HasField("welcome")
     await plane.revoke(token)
     async with asyncio.timeout(END_SECONDS):
-        assert await call.code() is Code.UNAUTHENTICATED
+        assert await stream_end(call) is Code.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
+async def test_a_stream_ends_whose_writer_was_cancelled_amid_its_first_answer(emptied: Etcd, closed: bool) -> None:
+    """As when a joblet is sent away while its welcome is being written."""
+    async with a_plane(emptied) as plane:
+        token = await plane.token("root", "admin")
+        clock = SystemClock()
+        book = AccessBook(plane.api.reads, clock) if closed else None
+        ports = GatePorts(plane.api.cache, clock, mint, grpc_calls.refuse, book, AuditLog("", clock))
+
+        async def serve(_requests: Any, context: Any) -> None:
+            writing = asyncio.ensure_future(context.write(b"welcome"))
+            await asyncio.sleep(0)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            raise Invalid("hello", "must be the first message only")
+
+        guarded = AccessGate(ports).guarded("controlplane.v1.Jobs.Watch", serve, stream=True)
+        handlers: dict[str, Any] = {"Watch": grpc.stream_stream_rpc_method_handler(guarded)}
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("controlplane.v1.Jobs", handlers),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                call: Any = channel.stream_stream("/controlplane.v1.Jobs/Watch")(metadata=transport.credentials(token))
+                async with asyncio.timeout(10):
+                    assert await stream_end(call) is Code.INVALID_ARGUMENT
+        finally:
+            await server.stop(0)
 
 
 async def test_a_token_made_through_another_replica_is_known_at_once(emptied: Etcd) -> None:

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
+
+import grpc
 
 from controlplane.aio.clock import Clock
 from controlplane.apiserver import authorisation
@@ -77,6 +80,8 @@ class AccessGate:
                 text, subject = await self._authenticate(context)
                 self._admit(right, subject)
                 CALLER.set(subject)
+                if stream:
+                    await _open(context)
                 if stream and self._ports.book is not None:
                     answer = await self._follow(text, subject, serve(request, context))
                 else:
@@ -220,6 +225,17 @@ class _OpenStream:
     def close(self) -> None:
         self.stop_timer()
         self.over.cancel()
+
+
+async def _open(context: Context) -> None:
+    """Sends the head of a stream's answer ahead, in the task that also ends the stream.
+
+    A writer that is cancelled amid its first answer leaves gRPC in the belief that the head is not sent; the status
+    that ends the stream would then be refused for having a second head, and the client would wait for ever.
+    """
+    # A client that left meanwhile is no failure: whoever reads or writes the stream is told.
+    with suppress(grpc.aio.InternalError):
+        await context.send_initial_metadata(())
 
 
 def _token_in(metadata: Metadata | None) -> str:
