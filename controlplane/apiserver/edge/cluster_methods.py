@@ -20,7 +20,7 @@ from controlplane.apiserver.edge.object_methods import ReadMethods
 from controlplane.apiserver.edge.sent_objects import wish_in
 from controlplane.apiserver.fresh_reads import fresh
 from controlplane.apiserver.queries.cluster_status import ClusterQueries, ClusterReport
-from controlplane.apiserver.queries.views.order_index import OrderIndex
+from controlplane.apiserver.queries.views.owner_index import OrderIndex
 from controlplane.apiserver.queries.views.term_view import TermView
 from controlplane.model.errors import LimitExceeded
 from controlplane.model.leadership import Term

@@ -20,8 +20,8 @@ from controlplane.apiserver.edge.order_methods import OrderMethods
 from controlplane.apiserver.joblets.joblet_streams import JobletStreams
 from controlplane.apiserver.logs.log_broker import LogBroker
 from controlplane.apiserver.logs.log_reader import LogReaders
-from controlplane.apiserver.queries.views.order_index import OrderIndex
 from controlplane.apiserver.queries.views.order_view import OrderView
+from controlplane.apiserver.queries.views.owner_index import OrderIndex
 from controlplane.apiserver.queries.views.waiting_reasons import Reasons
 from controlplane.model.errors import Broken
 from controlplane.wire.v1 import (
@@ -60,7 +60,7 @@ def services(ports: ApiPorts, broker: LogBroker, joblets: JobletStreams) -> dict
     readers = LogReaders(reads, writes.clock, broker, view, ports.replica.incarnation)
     applier = Applier(reads, writes, submissions, ports.keyring)
     rows: dict[str, Methods] = {
-        **object_services(reads, NamedObjects(reads, writes, ports.keyring)),
+        **object_services(reads, NamedObjects(reads, writes, ports.keyring), index),
         "Orders": OrderMethods(ports, submissions, view, readers).rows(),
         "Cluster": ClusterMethods(ports, applier, index).rows(),
         "Access": AccessMethods(AccessCommands(reads, writes, ports.chance)).rows(),

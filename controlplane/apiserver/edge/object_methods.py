@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -18,7 +18,7 @@ from controlplane.apiserver.edge.object_messages import ObjectMessages, build, w
 from controlplane.apiserver.queries import objects
 from controlplane.apiserver.queries.objects import PageRequest
 from controlplane.apiserver.queries.views.object_view import Filter, ObjectView
-from controlplane.apiserver.queries.watching import SYNC, ObjectChange, watch
+from controlplane.apiserver.queries.watching import SYNC, ObjectChange, ObjectWatches
 from controlplane.cache.reflector import Cache
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model.object import Named
@@ -69,6 +69,10 @@ class ReadMethods(Generic[T, M, L, E]):
     messages: ObjectMessages[T, M]
     listing: type[L]
     event: type[E]
+    watches: ObjectWatches[T] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "watches", ObjectWatches(self.cache, self.view))
 
     async def get(self, call: Call, request: common_pb2.GetRequest) -> M:
         return self.messages.message(await objects.get(self.cache, call, self.view, request.name))
@@ -86,7 +90,7 @@ class ReadMethods(Generic[T, M, L, E]):
         return self.changes(call, Filter(name=request.name, order=request.order, target=request.target))
 
     async def changes(self, call: Call, wanted: Filter) -> AsyncGenerator[E, None]:
-        async with aclosing(watch(self.cache, call, self.view, wanted)) as changes:
+        async with aclosing(self.watches.watch(call, wanted)) as changes:
             async for change in changes:
                 event = self._event(change)
                 if event is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.api_ports import Reads
+from controlplane.apiserver.authorisation import OWNED
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.commands.named_objects import NamedObjects
 from controlplane.apiserver.edge import object_messages as messages
@@ -16,11 +17,13 @@ from controlplane.apiserver.queries.views.event_view import EventView
 from controlplane.apiserver.queries.views.fulfilment_view import FulfilmentView
 from controlplane.apiserver.queries.views.named_view import NamedView, ScalePolicyView, ShownTarget, TargetView
 from controlplane.apiserver.queries.views.object_view import Filter, sound
+from controlplane.apiserver.queries.views.owner_index import OwnerIndex
 from controlplane.apiserver.queries.views.term_view import CycleView
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model.errors import Invalid
 from controlplane.model.event import Event
 from controlplane.model.job import Job
+from controlplane.model.kinds import kind_of
 from controlplane.model.lifecycle import TargetPhase
 from controlplane.model.object import Named
 from controlplane.model.packet import Packet
@@ -29,6 +32,7 @@ from controlplane.model.rule import Rule
 from controlplane.model.scalepolicy import ScalePolicy
 from controlplane.model.secret import Secret, SecretWish
 from controlplane.model.target import Target
+from controlplane.store import keys
 from controlplane.wire.v1 import (
     common_pb2,
     cycles_pb2,
@@ -44,7 +48,7 @@ from controlplane.wire.v1 import (
 )
 
 
-def object_services(reads: Reads, named: NamedObjects) -> dict[str, Methods]:
+def object_services(reads: Reads, named: NamedObjects, orders: OwnerIndex) -> dict[str, Methods]:
     """The methods of each service, by the service's name."""
     cache = reads.cache
     jobs, packets, resources, rules = jobs_pb2, packets_pb2, resources_pb2, rules_pb2
@@ -52,7 +56,8 @@ def object_services(reads: Reads, named: NamedObjects) -> dict[str, Methods]:
     fulfilments, cycles, events = fulfilments_pb2, cycles_pb2, events_pb2
 
     def plain(kind: type[Named], message: type[N], listing: type[L], event: type[E]) -> ReadMethods[Any, N, L, E]:
-        return ReadMethods(cache, NamedView(kind), messages.named(message), listing, event)
+        index = OwnerIndex(cache, keys.tree_of(kind)) if kind_of(kind).word in OWNED else None
+        return ReadMethods(cache, NamedView(kind, index), messages.named(message), listing, event)
 
     return {
         "Jobs": {
@@ -93,14 +98,18 @@ def object_services(reads: Reads, named: NamedObjects) -> dict[str, Methods]:
         },
         "Fulfilments": ReadMethods(
             cache,
-            FulfilmentView(reads.ledgers),
+            FulfilmentView(reads.ledgers, orders),
             messages.FULFILMENTS,
             fulfilments.ListFulfilmentsResponse,
             fulfilments.FulfilmentEvent,
         ).rows(),
         "Cycles": ReadMethods(cache, CycleView(), messages.CYCLES, cycles.ListCyclesResponse, cycles.CycleEvent).rows(),
         "Events": EventMethods(
-            cache, EventView(), messages.EVENTS, events.ListEventsResponse, events.EventChange
+            cache,
+            EventView(OwnerIndex(cache, keys.EVENTS)),
+            messages.EVENTS,
+            events.ListEventsResponse,
+            events.EventChange,
         ).rows(),
     }
 

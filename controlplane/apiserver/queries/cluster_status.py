@@ -16,7 +16,7 @@ from controlplane.apiserver.authorisation import visible_owners
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.fresh_reads import fresh
 from controlplane.apiserver.queries.owner_totals import totals_of_owners
-from controlplane.apiserver.queries.views.order_index import OrderIndex
+from controlplane.apiserver.queries.views.owner_index import OrderIndex
 from controlplane.apiserver.queries.watching import following
 from controlplane.cache import restore_state
 from controlplane.cache.reflector import Cache, Delta

@@ -11,7 +11,7 @@ import msgspec
 
 from controlplane.aio.thread_team import QUESTIONS
 from controlplane.apiserver.fresh_reads import order_status
-from controlplane.apiserver.queries.views.order_index import OrderIndex
+from controlplane.apiserver.queries.views.owner_index import OrderIndex
 from controlplane.cache.snapshot import Snapshot
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import Counts

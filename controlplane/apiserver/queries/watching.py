@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from controlplane.apiserver.authorisation import visible_owners
 from controlplane.apiserver.call import Call
@@ -57,42 +57,110 @@ class ChangeMarks:
         return taken
 
 
-async def watch(cache: Cache, call: Call, view: ObjectView[T], wanted: Filter) -> AsyncGenerator[ObjectChange[T], None]:
-    """An object that the caller may not see is not there: it is `delete`d when it ceases to be visible."""
-    snapshot = await fresh(cache, call)
-    owners = visible_owners(call.subject)
-    wanted = replace(wanted, owners=owners)
-    # The keys that a caller who sees some objects only was shown.
-    told: set[str] | None = None if owners is None else set()
-    feed = ChangeMarks(view, wanted)
-    stop = cache.subscribe(feed.hear, view.trees)
-    try:
-        for position, key in enumerate(view.keys(snapshot, wanted, ""), 1):
-            if position % TURN == 0:
-                await asyncio.sleep(0)
-            seen = sound(view, snapshot, key) if shown(view, snapshot, key, owners) else None
-            if seen is not None:
-                if told is not None:
-                    told.add(key)
-                yield ObjectChange(PUT, seen.revision, key, veiled(view, seen.item, owners))
-        yield ObjectChange(SYNC, snapshot.revision, "", None)
-        del snapshot
-        while True:
-            for key, (revision, removed) in (await feed.take()).items():
-                visible = shown(view, cache.snapshot, key, owners)
-                seen = sound(view, cache.snapshot, key) if visible else None
+class OwnerFeeds:
+    """The marks of watches whose callers see the objects of some owners.
+
+    Each change is judged once for all of these watches, and reaches those of the object's owner: a watch costs nothing
+    for the work of others.
+    """
+
+    def __init__(self, cache: Cache, view: ObjectView[Any]) -> None:
+        self._cache = cache
+        self._view = view
+        self._all: dict[ChangeMarks, None] = {}
+        self._of_owner: dict[str, dict[ChangeMarks, None]] = {}
+        self._stop: Callable[[], None] | None = None
+
+    def join(self, marks: ChangeMarks, owners: frozenset[str]) -> Callable[[], None]:
+        """The marks hear of changes from now on. Returns how to stop."""
+        if self._stop is None:
+            self._stop = self._cache.subscribe(self._hear, self._view.trees)
+        self._all[marks] = None
+        for owner in owners:
+            self._of_owner.setdefault(owner, {})[marks] = None
+
+        def leave() -> None:
+            self._all.pop(marks, None)
+            for owner in owners:
+                feeds = self._of_owner.get(owner, {})
+                feeds.pop(marks, None)
+                if not feeds:
+                    self._of_owner.pop(owner, None)
+            if not self._all and self._stop is not None:
+                self._stop()
+                self._stop = None
+
+        return leave
+
+    def _hear(self, deltas: Sequence[Delta], revision: int) -> None:
+        for delta in deltas:
+            for marks in self._concerned(delta):
+                marks.hear((delta,), revision)
+
+    def _concerned(self, delta: Delta) -> Collection[ChangeMarks]:
+        view, snapshot = self._view, self._cache.snapshot
+        key = view.touched(delta, _EVERYTHING)
+        if key is None:
+            return ()
+        owner = view.owner(snapshot, key)
+        if owner is None:
+            return self._all
+        feeds = self._of_owner.get(owner, {})
+        if delta.old is not None and delta.tree == next(iter(view.trees)):
+            former = view.owner_of(snapshot, delta.old)
+            if former != owner:
+                return feeds | self._of_owner.get(former, {})
+        return feeds
+
+
+_EVERYTHING = Filter()
+
+
+class ObjectWatches(Generic[T]):
+    """The watches of one kind of objects."""
+
+    def __init__(self, cache: Cache, view: ObjectView[T]) -> None:
+        self._cache = cache
+        self._view = view
+        self._feeds = OwnerFeeds(cache, view)
+
+    async def watch(self, call: Call, wanted: Filter) -> AsyncGenerator[ObjectChange[T], None]:
+        """An object that the caller may not see is not there: it is `delete`d when it ceases to be visible."""
+        cache, view = self._cache, self._view
+        snapshot = await fresh(cache, call)
+        owners = visible_owners(call.subject)
+        wanted = replace(wanted, owners=owners)
+        # The keys that a caller who sees some objects only was shown.
+        told: set[str] | None = None if owners is None else set()
+        feed = ChangeMarks(view, wanted)
+        stop = cache.subscribe(feed.hear, view.trees) if owners is None else self._feeds.join(feed, owners)
+        try:
+            for position, key in enumerate(view.keys(snapshot, wanted, ""), 1):
+                if position % TURN == 0:
+                    await asyncio.sleep(0)
+                seen = sound(view, snapshot, key) if shown(view, snapshot, key, owners) else None
                 if seen is not None:
                     if told is not None:
                         told.add(key)
-                    yield ObjectChange(PUT, max(revision, seen.revision), key, veiled(view, seen.item, owners))
-                elif told is None:
-                    if removed:
+                    yield ObjectChange(PUT, seen.revision, key, veiled(view, seen.item, owners))
+            yield ObjectChange(SYNC, snapshot.revision, "", None)
+            del snapshot
+            while True:
+                for key, (revision, removed) in (await feed.take()).items():
+                    visible = shown(view, cache.snapshot, key, owners)
+                    seen = sound(view, cache.snapshot, key) if visible else None
+                    if seen is not None:
+                        if told is not None:
+                            told.add(key)
+                        yield ObjectChange(PUT, max(revision, seen.revision), key, veiled(view, seen.item, owners))
+                    elif told is None:
+                        if removed:
+                            yield ObjectChange(DELETE, revision, key, None)
+                    elif key in told and (removed or not visible):
+                        told.discard(key)
                         yield ObjectChange(DELETE, revision, key, None)
-                elif key in told and (removed or not visible):
-                    told.discard(key)
-                    yield ObjectChange(DELETE, revision, key, None)
-    finally:
-        stop()
+        finally:
+            stop()
 
 
 async def following(

@@ -27,7 +27,7 @@ from controlplane.store.transaction import Value
 
 NOTHING: Any = None
 VIEWS: list[Any] = [
-    EventView(), FulfilmentView(NOTHING), CycleView(), TermView(), NamedView(Job), ScalePolicyView(),
+    EventView(NOTHING), FulfilmentView(NOTHING, NOTHING), CycleView(), TermView(), NamedView(Job), ScalePolicyView(),
     NamedView(Secret), TargetView(), OrderView(NOTHING, NOTHING, NOTHING),
 ]  # fmt: skip
 

@@ -16,8 +16,8 @@ from controlplane.apiserver.queries.views.event_view import EventView
 from controlplane.apiserver.queries.views.fulfilment_view import FulfilmentView
 from controlplane.apiserver.queries.views.named_view import NamedView, ScalePolicyView, TargetView
 from controlplane.apiserver.queries.views.object_view import Filter, ObjectView, sound
-from controlplane.apiserver.queries.views.order_index import OrderIndex
 from controlplane.apiserver.queries.views.order_view import OrderView
+from controlplane.apiserver.queries.views.owner_index import OrderIndex, OwnerIndex
 from controlplane.apiserver.queries.views.term_view import CycleView, TermView
 from controlplane.apiserver.queries.views.waiting_reasons import Reasons
 from controlplane.cache.effective_settings import settings_of
@@ -79,11 +79,13 @@ class Plane:
     def shows(self, ledgers: Ledgers) -> set[str]:
         """Every list to its end; what it names of our own."""
         snapshot = ledgers.cache.snapshot
-        orders = OrderView(ledgers, OrderIndex(ledgers.cache), Reasons(ledgers, SystemClock()))  # type: ignore[arg-type]
+        index = OrderIndex(ledgers.cache)  # type: ignore[arg-type]
+        events = OwnerIndex(ledgers.cache, keys.EVENTS)  # type: ignore[arg-type]
+        orders = OrderView(ledgers, index, Reasons(ledgers, SystemClock()))
         views: list[tuple[ObjectView[Any], ObjectMessages[Any, Any]]] = [
             (orders, OrderMessages(ledgers)), (TargetView(), messages.TARGETS),
             (ScalePolicyView(), messages.SCALE_POLICIES), (NamedView(Secret), messages.named(secrets_pb2.Secret)),
-            (EventView(), messages.EVENTS), (FulfilmentView(ledgers), messages.FULFILMENTS),
+            (EventView(events), messages.EVENTS), (FulfilmentView(ledgers, index), messages.FULFILMENTS),
             (CycleView(), messages.CYCLES), (TermView(), messages.TERMS),
             (NamedView(Job), messages.named(jobs_pb2.Job)), (NamedView(Packet), messages.named(packets_pb2.Packet)),
             (NamedView(Resource), messages.named(resources_pb2.Resource)),

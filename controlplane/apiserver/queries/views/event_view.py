@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from controlplane.apiserver.fresh_reads import object_of
 from controlplane.apiserver.queries.views.object_view import Filter, SeenObject, sorted_after
+from controlplane.apiserver.queries.views.owner_index import OwnerIndex
 from controlplane.cache import peek
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Entry, Snapshot
@@ -17,10 +19,16 @@ from controlplane.store import keys
 class EventView:
     trees = (keys.EVENTS,)
 
+    def __init__(self, index: OwnerIndex) -> None:
+        self._index = index
+
     def find(self, _snapshot: Snapshot, name: str) -> str | None:
         return name
 
     def keys(self, snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
+        if wanted.owners is not None:
+            own = ((name, snapshot.get(keys.EVENTS, name)) for name in self._index.after(after, wanted.owners))
+            return (name for name, entry in own if entry is not None and _is_wanted(entry, wanted))
         if not wanted.name and not wanted.about_kind:
             return sorted_after(snapshot.names(keys.EVENTS), after)
         names = (entry.parts[0] for entry in snapshot.all(keys.EVENTS) if _is_wanted(entry, wanted))
@@ -42,6 +50,9 @@ class EventView:
     def owner(self, snapshot: Snapshot, key: str) -> str | None:
         """That of the object it is about. Events about the plane have none, and name the work of anybody."""
         return peek.owner(snapshot.get(keys.EVENTS, key))
+
+    def owner_of(self, _snapshot: Snapshot, entry: Entry[Any]) -> str:
+        return peek.owner(entry)
 
     def veiled(self, item: Event) -> Event:
         return item

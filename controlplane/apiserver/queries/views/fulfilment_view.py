@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from controlplane.apiserver.fresh_reads import object_of
 from controlplane.apiserver.queries.views.object_view import Filter, SeenObject, sorted_after
+from controlplane.apiserver.queries.views.owner_index import OwnerIndex
 from controlplane.cache import peek
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Delta
-from controlplane.cache.snapshot import Snapshot
+from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.model.errors import NotFound
 from controlplane.model.fulfilment import Fulfilment, Observed
 from controlplane.store import keys
@@ -29,22 +31,30 @@ class ShownFulfilment(msgspec.Struct, frozen=True):
 class FulfilmentView:
     trees = (keys.DESIRED, keys.INVENTORY)
 
-    def __init__(self, ledgers: Ledgers) -> None:
+    def __init__(self, ledgers: Ledgers, orders: OwnerIndex) -> None:
         self._ledgers = ledgers
+        self._orders = orders
 
     def keys(self, snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
         """Each key is `<fulfilment>/<target>`: sorted by identity, and found again at once."""
         return sorted_after((key for key in self._all(snapshot, wanted) if _is_wanted(key, wanted)), after)
 
     def _all(self, snapshot: Snapshot, wanted: Filter) -> Iterator[str]:
-        ledger = self._ledgers.orders.get(wanted.order)
-        if ledger is not None:
-            for live in ledger.live.values():
-                yield f"{live.fulfilment.id}/{live.fulfilment.target}"
-        elif not wanted.order:
+        if wanted.order or wanted.owners is not None:
+            yield from self._of_orders(wanted)
+        else:
             front = (wanted.target,) if wanted.target else ()
             for entry in snapshot.all(keys.DESIRED, *front):
                 yield f"{entry.parts[1]}/{entry.parts[0]}"
+
+    def _of_orders(self, wanted: Filter) -> Iterator[str]:
+        """The fulfilments of one order, or of some owners' orders. Orders of other owners are not searched."""
+        orders = (wanted.order,) if wanted.order else self._orders.of_owners(wanted.owners or frozenset())
+        for order in orders:
+            ledger = self._ledgers.orders.get(order)
+            if ledger is not None and (wanted.owners is None or ledger.order.owner in wanted.owners):
+                for live in ledger.live.values():
+                    yield f"{live.fulfilment.id}/{live.fulfilment.target}"
 
     def touched(self, delta: Delta, wanted: Filter) -> str | None:
         if delta.tree not in (keys.DESIRED, keys.INVENTORY) or delta.parts[1] == LIVE:
@@ -82,13 +92,16 @@ class FulfilmentView:
         return SeenObject(ShownFulfilment(object_of(entry), entry.revision, observed), newest)
 
     def owner(self, snapshot: Snapshot, key: str) -> str | None:
-        """That of the order, which the placement repeats. Placements of an earlier version do not."""
         identity, _, target = key.partition("/")
         entry = snapshot.get(keys.DESIRED, target, identity)
+        return self.owner_of(snapshot, entry) if entry is not None else ""
+
+    def owner_of(self, snapshot: Snapshot, entry: Entry[Any]) -> str:
+        """That of the order, which the placement repeats. Placements of an earlier version do not."""
         owner = peek.owner(entry)
-        if owner or entry is None:
+        if owner:
             return owner
-        fulfilment = entry.readable()
+        fulfilment: Fulfilment | None = entry.readable()
         return peek.owner(snapshot.get(keys.ORDERS, fulfilment.order)) if fulfilment is not None else ""
 
     def veiled(self, item: ShownFulfilment) -> ShownFulfilment:

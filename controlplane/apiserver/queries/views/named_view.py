@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from controlplane.apiserver.authorisation import OWNED
 from controlplane.apiserver.fresh_reads import object_of
 from controlplane.apiserver.queries.views.object_view import Filter, SeenObject, sorted_after
+from controlplane.apiserver.queries.views.owner_index import OwnerIndex
 from controlplane.cache import peek
 from controlplane.cache.reflector import Delta
 from controlplane.cache.snapshot import Entry, Snapshot
@@ -54,9 +55,11 @@ class ShownTarget(Shown[Target], frozen=True):
 
 
 class NamedView(Generic[N]):
-    def __init__(self, kind: type[N]) -> None:
+    def __init__(self, kind: type[N], index: OwnerIndex | None = None) -> None:
+        """`index`: of a kind whose objects have owners."""
         self.kind = kind
         self.tree = keys.tree_of(kind)
+        self._index = index
 
     @property
     def trees(self) -> Collection[str]:
@@ -66,8 +69,11 @@ class NamedView(Generic[N]):
         return name
 
     def keys(self, snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
-        names = [wanted.name] if wanted.name else snapshot.names(self.tree)
-        return sorted_after(names, after)
+        if wanted.name:
+            return sorted_after([wanted.name], after)
+        if self._index is not None and wanted.owners is not None:
+            return self._index.after(after, wanted.owners)
+        return sorted_after(snapshot.names(self.tree), after)
 
     def touched(self, delta: Delta, wanted: Filter) -> str | None:
         if delta.tree == self.tree and wanted.name in ("", delta.parts[0]):
@@ -85,6 +91,9 @@ class NamedView(Generic[N]):
 
     def owner(self, snapshot: Snapshot, key: str) -> str | None:
         return peek.owner(snapshot.get(self.tree, key)) if kind_of(self.kind).word in OWNED else None
+
+    def owner_of(self, _snapshot: Snapshot, entry: Entry[Any]) -> str:
+        return peek.owner(entry)
 
     def veiled(self, item: Shown[N]) -> Shown[N]:
         return item

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from controlplane.cache.reflector import Delta
-from controlplane.cache.snapshot import Snapshot
+from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.model.errors import Broken, NotFound
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class SeenObject(NamedTuple, Generic[T_co]):
 class ObjectView(Protocol[T_co]):
     """`key` names an object within its kind; keys sort in the order of lists.
 
-    `trees` are the trees with changes that can concern an object.
+    `trees` are the trees with changes that can concern an object; the first one has the objects themselves.
     """
 
     @property
@@ -69,6 +69,10 @@ class ObjectView(Protocol[T_co]):
         """The owner who alone may see the object, '' when the owner cannot be read; None for objects of the plane,
         which the edge has decided on.
         """
+        ...
+
+    def owner_of(self, snapshot: Snapshot, entry: Entry[Any]) -> str:
+        """The owner of the object in an entry of the first tree, which may be gone by now."""
         ...
 
     def veiled(self, item: Any) -> Any:

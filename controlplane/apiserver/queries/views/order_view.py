@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from controlplane.apiserver.fresh_reads import order_status, read_once
 from controlplane.apiserver.queries.views.object_view import Filter, SeenObject
-from controlplane.apiserver.queries.views.order_index import OrderIndex
+from controlplane.apiserver.queries.views.owner_index import OrderIndex
 from controlplane.apiserver.queries.views.task_view import ShownTask
 from controlplane.apiserver.queries.views.waiting_reasons import Reasons
 from controlplane.cache import peek
@@ -59,7 +59,9 @@ class OrderView:
         return name
 
     def keys(self, _snapshot: Snapshot, wanted: Filter, after: str) -> Iterator[str]:
-        return iter([wanted.name]) if wanted.name else self._index.after(after, wanted.owners)
+        if wanted.name:
+            return iter([wanted.name])
+        return self._index.all_after(after) if wanted.owners is None else self._index.after(after, wanted.owners)
 
     def touched(self, delta: Delta, wanted: Filter) -> str | None:
         ours = delta.tree in (keys.ORDERS, keys.ORDER_STATUS) and wanted.name in ("", delta.parts[0])
@@ -90,6 +92,9 @@ class OrderView:
     def owner(self, snapshot: Snapshot, key: str) -> str:
         ledger = self._ledgers.orders.get(key)
         return ledger.order.owner if ledger is not None else peek.owner(snapshot.get(keys.ORDERS, key))
+
+    def owner_of(self, _snapshot: Snapshot, entry: Entry[Any]) -> str:
+        return peek.owner(entry)
 
     def veiled(self, item: ShownOrder) -> ShownOrder:
         return item

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from controlplane.apiserver.fresh_reads import object_of
 from controlplane.apiserver.queries.views.object_view import Filter, SeenObject, sorted_after
 from controlplane.cache.reflector import Delta
-from controlplane.cache.snapshot import Snapshot
+from controlplane.cache.snapshot import Entry, Snapshot
 from controlplane.model.errors import Invalid, NotFound
 from controlplane.model.leadership import Cycle, Term
 from controlplane.store import keys
@@ -44,6 +45,9 @@ class CycleView:
     def owner(self, _snapshot: Snapshot, _key: str) -> str | None:
         return None
 
+    def owner_of(self, _snapshot: Snapshot, _entry: Entry[Any]) -> str:
+        return ""
+
     def veiled(self, item: Cycle) -> Cycle:
         return item
 
@@ -74,6 +78,9 @@ class TermView:
 
     def owner(self, _snapshot: Snapshot, _key: str) -> str | None:
         return None
+
+    def owner_of(self, _snapshot: Snapshot, _entry: Entry[Any]) -> str:
+        return ""
 
     def veiled(self, item: Term) -> Term:
         return item
