@@ -81,9 +81,10 @@ class Ledgers:
         # The number of open orders of each owner. Recurring orders are counted apart.
         self.open_orders: Counter[str] = Counter()
         self.open_templates = OpenTemplates()
-        # Orders with at least one task that waits to be placed, and all such tasks.
+        # Orders with at least one task that waits to be placed, and all such tasks; the tasks by owner too.
         self.waiting_orders = 0
         self.waiting_tasks = 0
+        self.waiting_tasks_of: Counter[str] = Counter()
         # Values that are set aside: the broken rule, by key without the root.
         self.poison: dict[str, str] = {}
         self._contents = Contents()
@@ -219,8 +220,9 @@ class Ledgers:
             return
         open_ledger = self.orders.get(identity)
         if open_ledger is not None:
-            self._count(open_ledger.order.owner, -1)
-            self._count(order.owner, 1)
+            _count(self.open_orders, open_ledger.order.owner, -1)
+            _count(self.open_orders, order.owner, 1)
+            self._count_waiting(open_ledger, 0)
             open_ledger.change(order, entry.revision)
             open_ledger.give_way(open_ledger.replaced_by)
             return
@@ -231,7 +233,7 @@ class Ledgers:
             return
         ledger = OrderLedger.open(order, entry.revision, self.resolved(order))
         self.orders[identity] = ledger
-        self._count(order.owner, 1)
+        _count(self.open_orders, order.owner, 1)
         ledger.changed = entry.revision != entry.stored.create_revision
         if entry_of_status is not None:
             ledger.status_revision = entry_of_status.revision
@@ -281,7 +283,7 @@ class Ledgers:
         ledger = self.orders.pop(identity, None)
         if ledger is None:
             return
-        self._count(ledger.order.owner, -1)
+        _count(self.open_orders, ledger.order.owner, -1)
         self._count_waiting(ledger, 0)
         for live in ledger.live.values():
             self.strays.setdefault(identity, set()).add((live.fulfilment.target, live.fulfilment.id))
@@ -289,12 +291,8 @@ class Ledgers:
     def _count_waiting(self, ledger: OrderLedger, waiting: int) -> None:
         self.waiting_orders += bool(waiting) - bool(ledger.counted)
         self.waiting_tasks += waiting - ledger.counted
+        _count(self.waiting_tasks_of, ledger.order.owner, waiting - ledger.counted)
         ledger.counted = waiting
-
-    def _count(self, owner: str, by: int) -> None:
-        self.open_orders[owner] += by
-        if not self.open_orders[owner]:
-            del self.open_orders[owner]
 
     def _take_desired(self, delta: Delta, touched: Touched) -> None:
         target, identity = delta.parts
@@ -393,3 +391,9 @@ def _read_once(entry: Entry[OrderStatus]) -> OrderStatus | None:
         return entry.read()
     except Broken:
         return None
+
+
+def _count(numbers: Counter[str], owner: str, by: int) -> None:
+    numbers[owner] += by
+    if not numbers[owner]:
+        del numbers[owner]

@@ -254,6 +254,9 @@ class Recurring:
         full = (
             ledgers.waiting_orders >= settings.max_waiting_orders or ledgers.waiting_tasks >= settings.max_waiting_tasks
         )
+        if quota is not None and quota.waiting_tasks is not None and order.tasks_total:
+            tasks = quota.waiting_tasks - ledgers.waiting_tasks_of[order.owner]
+            room = min(room, tasks // order.tasks_total)
         return 0 if full else max(0, room + leaving)
 
     def _kept_seconds(self) -> float:

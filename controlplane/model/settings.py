@@ -32,9 +32,12 @@ class Weights(Part, frozen=True, kw_only=True):
 
 
 class Quota(Part, frozen=True, kw_only=True):
-    """The limits of an owner: orders that are not final, placed tasks, and the requests of placed tasks."""
+    """The limits of an owner: orders that are not final, tasks that wait to be placed, placed tasks, and the requests
+    of placed tasks.
+    """
 
     orders: Count | None = None
+    waiting_tasks: Count | None = None
     live_tasks: Count | None = None
     quantities: Amounts = {}
 

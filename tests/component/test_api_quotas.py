@@ -10,7 +10,9 @@ from controlplane.store import keys
 from controlplane.wire.v1 import cluster_pb2, common_pb2, orders_pb2
 from tests.component.api_stage import Api, an_order, mint, refusal
 
-LIMITS = Settings(quotas={"ada": Quota(orders=3), "eve": Quota(live_tasks=1), "*": Quota(orders=1)})
+LIMITS = Settings(
+    quotas={"ada": Quota(orders=3), "eve": Quota(live_tasks=1), "*": Quota(orders=1), "fay": Quota(waiting_tasks=5)}
+)
 
 
 @pytest.fixture
@@ -42,6 +44,20 @@ async def test_owners_without_a_quota_of_their_own_share_the_rule_and_not_the_ro
         assert isinstance(await refusal(api.orders.Submit(an_order(owner=owner))), errors.LimitExceeded)
     for _ in range(5):
         await api.orders.Submit(an_order(owner="eve"))
+
+
+async def test_an_owner_has_as_many_waiting_tasks_as_its_quota_says(api: Api) -> None:
+    first = await api.orders.Submit(an_order(owner="fay", count=3))
+    error = await refusal(api.orders.Submit(an_order(owner="fay", count=3)))
+    assert isinstance(error, errors.LimitExceeded)
+    assert error.field == "owner"
+    assert "3 tasks waiting and may have 5, so not 3 more" in str(error)
+    await api.orders.Submit(an_order(owner="fay", count=2))
+    assert isinstance(await refusal(api.orders.Submit(an_order(owner="fay", count=1))), errors.LimitExceeded)
+    await api.finish(first.item.id)
+    await api.orders.Submit(an_order(owner="fay", count=3))
+    for _ in range(5):
+        await api.orders.Submit(an_order(owner="eve", count=100))
 
 
 async def test_a_repeated_submit_is_answered_whatever_the_quota_says(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""The number of orders waiting or under way, of one owner and of all owners, as this replica sees it.
+"""The number of orders and tasks waiting or under way, of one owner and of all owners, as this replica sees it.
 
 Orders admitted by this replica count from their admission on, not only when the cache has heard of them, so a burst of
 submits through one replica ends exactly at the limit. Two replicas may each admit one order more at the same moment.
@@ -36,9 +36,10 @@ MOST_TEMPLATES = 10_000
 class Quotas:
     def __init__(self, ledgers: Ledgers) -> None:
         self._ledgers = ledgers
-        # Admitted orders unknown to the ledgers; their number by owner; the number of their tasks.
+        # Admitted orders unknown to the ledgers; their number and that of their tasks, by owner; all their tasks.
         self._coming: dict[str, ComingOrder] = {}
         self._count: Counter[str] = Counter()
+        self._tasks_of: Counter[str] = Counter()
         self._tasks = 0
         self._answered: deque[tuple[int, str]] = deque()
         # After the ledgers, which are of an earlier stage, so that no order is counted nowhere.
@@ -56,20 +57,27 @@ class Quotas:
         if order.schedule is not None:
             self._check_templates(order.owner, settings)
         else:
-            self._check_owner(order.owner, settings)
+            self._check_owner(order, settings)
         self._check_waiting(settings)
         self._coming[order.id] = ComingOrder(order.owner, order.tasks_total)
         self._count[order.owner] += 1
+        self._tasks_of[order.owner] += order.tasks_total
         self._tasks += order.tasks_total
         return True
 
-    def _check_owner(self, owner: str, settings: Settings) -> None:
-        quota = settings.quota_of(owner)
-        if quota is None or quota.orders is None:
+    def _check_owner(self, order: Order, settings: Settings) -> None:
+        owner, tasks, quota = order.owner, order.tasks_total, settings.quota_of(order.owner)
+        if quota is None:
             return
         there = self._ledgers.open_orders[owner] + self._count[owner]
-        if there >= quota.orders:
+        if quota.orders is not None and there >= quota.orders:
             message = f"owner: {owner!r} has {there} orders under way and may have {quota.orders}"
+            raise LimitExceeded(message, field="owner")
+        wait = self._ledgers.waiting_tasks_of[owner] + self._tasks_of[owner]
+        if quota.waiting_tasks is not None and wait + tasks > quota.waiting_tasks:
+            message = (
+                f"owner: {owner!r} has {wait} tasks waiting and may have {quota.waiting_tasks}, so not {tasks} more"
+            )
             raise LimitExceeded(message, field="owner")
 
     def _check_templates(self, owner: str, settings: Settings) -> None:
@@ -102,9 +110,10 @@ class Quotas:
         if place is None:
             return
         self._tasks -= place.tasks
+        self._tasks_of[place.owner] -= place.tasks
         self._count[place.owner] -= 1
         if not self._count[place.owner]:
-            del self._count[place.owner]
+            del self._count[place.owner], self._tasks_of[place.owner]
 
     def _hear(self, deltas: Sequence[Delta], _revision: int) -> None:
         if self._coming:

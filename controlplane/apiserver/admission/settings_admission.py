@@ -75,6 +75,8 @@ def _quota(owner: str, quota: Quota, field: str) -> Quota:
     fields.line(owner, field)
     if quota.orders is not None:
         fields.number(quota.orders, f"{field}.orders", least=0, most=_MOST)
+    if quota.waiting_tasks is not None:
+        fields.number(quota.waiting_tasks, f"{field}.waiting_tasks", least=0, most=_MOST)
     if quota.live_tasks is not None:
         fields.number(quota.live_tasks, f"{field}.live_tasks", least=0, most=_MOST)
     return replace(quota, quantities=fields.quantities(quota.quantities, f"{field}.quantities"))

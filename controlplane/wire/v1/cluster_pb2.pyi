@@ -984,8 +984,10 @@ class Quota(_message.Message):
     ORDERS_FIELD_NUMBER: _builtins.int
     LIVE_TASKS_FIELD_NUMBER: _builtins.int
     QUANTITIES_FIELD_NUMBER: _builtins.int
+    WAITING_TASKS_FIELD_NUMBER: _builtins.int
     orders: _builtins.int
     live_tasks: _builtins.int
+    waiting_tasks: _builtins.int
     @_builtins.property
     def quantities(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
@@ -994,19 +996,24 @@ class Quota(_message.Message):
         orders: _builtins.int | None = ...,
         live_tasks: _builtins.int | None = ...,
         quantities: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        waiting_tasks: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_live_tasks", b"_live_tasks", "_orders", b"_orders", "live_tasks", b"live_tasks", "orders", b"orders"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_live_tasks", b"_live_tasks", "_orders", b"_orders", "_waiting_tasks", b"_waiting_tasks", "live_tasks", b"live_tasks", "orders", b"orders", "waiting_tasks", b"waiting_tasks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_live_tasks", b"_live_tasks", "_orders", b"_orders", "live_tasks", b"live_tasks", "orders", b"orders", "quantities", b"quantities"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_live_tasks", b"_live_tasks", "_orders", b"_orders", "_waiting_tasks", b"_waiting_tasks", "live_tasks", b"live_tasks", "orders", b"orders", "quantities", b"quantities", "waiting_tasks", b"waiting_tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__live_tasks: _TypeAlias = _typing.Literal["live_tasks"]  # noqa: Y015
     _WhichOneofArgType__live_tasks: _TypeAlias = _typing.Literal["_live_tasks", b"_live_tasks"]  # noqa: Y015
     _WhichOneofReturnType__orders: _TypeAlias = _typing.Literal["orders"]  # noqa: Y015
     _WhichOneofArgType__orders: _TypeAlias = _typing.Literal["_orders", b"_orders"]  # noqa: Y015
+    _WhichOneofReturnType__waiting_tasks: _TypeAlias = _typing.Literal["waiting_tasks"]  # noqa: Y015
+    _WhichOneofArgType__waiting_tasks: _TypeAlias = _typing.Literal["_waiting_tasks", b"_waiting_tasks"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__live_tasks) -> _WhichOneofReturnType__live_tasks | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__orders) -> _WhichOneofReturnType__orders | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_tasks) -> _WhichOneofReturnType__waiting_tasks | None: ...
 
 Global___Quota: _TypeAlias = Quota  # noqa: Y015
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -138,6 +139,10 @@ def _waiting(ledgers: Ledgers) -> tuple[int, int]:
     """The running sums, which are those over all orders."""
     each = [0 if ledger.ending else ledger.pending() for ledger in ledgers.orders.values()]
     assert (ledgers.waiting_orders, ledgers.waiting_tasks) == (sum(map(bool, each)), sum(each))
+    of_owners = Counter[str]()
+    for ledger, waiting in zip(ledgers.orders.values(), each, strict=True):
+        of_owners[ledger.order.owner] += waiting
+    assert ledgers.waiting_tasks_of == +of_owners
     return ledgers.waiting_orders, ledgers.waiting_tasks
 
 
@@ -238,6 +243,8 @@ def test_tasks_wait_until_they_are_placed_or_nobody_wants_them_any_more() -> Non
     placed = a_fulfilment(first.id).task(index=0).build()
     told.write({keys.desired(placed.target, placed.id): placed})
     assert (told.ledgers.waiting_orders, told.ledgers.waiting_tasks) == (2, 4)
+    told.write({keys.order(second.id): replace(second, owner="eve", paused=True)})
+    assert told.ledgers.waiting_tasks_of == {first.owner: 2, "eve": 2}
     told.write({keys.order(second.id): replace(second, cancel=True)})
     assert (told.ledgers.waiting_orders, told.ledgers.waiting_tasks) == (1, 2)
     told.write({keys.order(first.id): None})

@@ -55,6 +55,8 @@ class FulfilmentView:
             if ledger is not None and (wanted.owners is None or ledger.order.owner in wanted.owners):
                 for live in ledger.live.values():
                     yield f"{live.fulfilment.id}/{live.fulfilment.target}"
+            for target, identity in self._ledgers.strays.get(order, ()):
+                yield f"{identity}/{target}"
 
     def touched(self, delta: Delta, wanted: Filter) -> str | None:
         if delta.tree not in (keys.DESIRED, keys.INVENTORY) or delta.parts[1] == LIVE:
