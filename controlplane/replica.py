@@ -27,6 +27,7 @@ from controlplane.apiserver.api_ports import ApiPorts, Reads, ReplicaIdentity, W
 from controlplane.apiserver.commands.group_writer import GroupWriter
 from controlplane.apiserver.edge.grpc_server import ApiServer
 from controlplane.cache.effective_settings import settings_of
+from controlplane.cache.happenings import owned
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
 from controlplane.cluster_key import read_cluster_key
@@ -43,7 +44,7 @@ from controlplane.election.race import cancel
 from controlplane.hosting.host import JobletHost, Launch
 from controlplane.model import address
 from controlplane.model.errors import ControlPlaneError, Deposed, Unavailable
-from controlplane.model.event import Folding
+from controlplane.model.event import Folding, Happening
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Candidate
 from controlplane.model.scalepolicy import CLUSTER_API
@@ -82,7 +83,7 @@ class Replica:
         options = EtcdOptions(settings.etcd, settings.etcd_ca, settings.etcd_cert, settings.etcd_key)
         self._store = Store(options, clock)
         # For failures of the replica outside a term; each term has a quarantine of its own.
-        self._quarantine = Quarantine(clock, lambda happening: self._events.record(happening))
+        self._quarantine = Quarantine(clock, self._record_failure)
         self._cache = Cache(self._store, clock, check_seconds=settings.cache_check, quarantine=self._quarantine)
         self._ledgers = Ledgers(self._cache)
         self._survey = Survey(self._ledgers, clock)
@@ -227,11 +228,14 @@ class Replica:
             while self._cache.is_stale:
                 await self._clock.sleep(_FRESH_SECONDS)
 
+    def _record_failure(self, happening: Happening) -> None:
+        self._events.record(owned(happening, self._cache.snapshot))
+
     async def _lead(self, leadership: Leadership) -> None:
         """Runs a term. Returns when the leader is deposed; any unexpected error ends the term too, loudly."""
         self._failpoints.reach("replica.leading")
         writer = FencedWriter(leadership)
-        quarantine = Quarantine(self._clock, self._events.record)
+        quarantine = Quarantine(self._clock, self._record_failure)
         scheduler = Scheduler(
             self._ledgers,
             writer,

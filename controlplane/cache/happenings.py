@@ -66,6 +66,13 @@ def happenings_of(delta: Delta, look: Look) -> Iterator[Happening]:
         return
 
 
+def owned(happening: Happening, snapshot: Snapshot) -> Happening:
+    """A happening that no change tells of, with the owner of the order it is about: the owner may see it then."""
+    if happening.about.kind != "Order":
+        return happening
+    return msgspec.structs.replace(happening, owner=peek.owner(snapshot.get(keys.ORDERS, happening.about.name)))
+
+
 def _owner(about: About, delta: Delta, look: Look) -> str:
     """The owner of the object that a happening is about; empty for objects of the plane."""
     if about.kind == "Order":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -134,3 +135,19 @@ def token_digest(text: str) -> str:
 
 def _checksum(front: str) -> str:
     return f"{zlib.crc32(front.encode()):0{_CHECKSUM_LENGTH}x}"
+
+
+def administrators(
+    tokens: Iterable[Token], bindings: Sequence[Binding], now: str
+) -> Iterator[tuple[Token, Binding | None]]:
+    """Usable tokens of administrators, longest-lived first; with a binding where that gives the role."""
+    for token in sorted(tokens, key=lambda token: (token.expires == "", token.expires), reverse=True):
+        if token.expires and token.expires <= now:
+            continue
+        if Role.ADMIN in token.roles:
+            yield token, None
+            continue
+        for binding in bindings:
+            if binding.role == Role.ADMIN and binding.concerns(token.subject, token.groups):
+                yield token, binding
+                break

@@ -13,18 +13,33 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from controlplane.aio.clock import Clock, SystemClock, chance, wall_milliseconds
 from controlplane.aio.files import write_by_rename
 from controlplane.cluster_key import read_cluster_key
 from controlplane.model import times
-from controlplane.model.access import SECRET_BYTES, Role, Token, looks_like_token, token_digest, token_text
+from controlplane.model.access import (
+    SECRET_BYTES,
+    Binding,
+    Role,
+    Token,
+    administrators,
+    looks_like_token,
+    token_digest,
+    token_text,
+)
 from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid
 from controlplane.model.identity import Mint
 from controlplane.standalone.layout import Layout
 from controlplane.store import codec, keys, transaction
 from controlplane.store.channel import EtcdOptions
+from controlplane.store.keys import Tree
 from controlplane.store.kv import Store
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 _OWNER_ONLY = 0o077
 
@@ -54,18 +69,15 @@ def make_joblet_tokens(layout: Layout, targets: list[str], driver: str) -> None:
 async def record_token(store: Store, text: str, clock: Clock) -> None:
     """Makes the token an administrator's, unless it is on record; the subject is the user who runs this."""
     digest = token_digest(text)
-    if all(token.digest != digest for token in await stored_tokens(store)):
+    if all(token.digest != digest for token in await _stored(store, keys.TOKENS, Token)):
         await _create(store, digest, getpass.getuser(), clock)
 
 
 async def first_administrator(store: Store, clock: Clock, make: Callable[[int], bytes], *, force: bool) -> str:
     """The text of a new administrator's token; AlreadyExists when there is an administrator, unless forced."""
     now = times.show(clock.wall())
-    there = [
-        token.id
-        for token in await stored_tokens(store)
-        if Role.ADMIN in token.roles and (not token.expires or token.expires > now)
-    ]
+    tokens, bindings = await _stored(store, keys.TOKENS, Token), await _stored(store, keys.BINDINGS, Binding)
+    there = [token.id for token, _ in administrators(tokens, bindings, now)]
     if there and not force:
         raise AlreadyExists(
             f"there are tokens of administrators already ({len(there)}, the first is {there[0]}); "
@@ -76,16 +88,16 @@ async def first_administrator(store: Store, clock: Clock, make: Callable[[int], 
     return text
 
 
-async def stored_tokens(store: Store) -> list[Token]:
+async def _stored(store: Store, tree: Tree[S], struct: type[S]) -> list[S]:
     """Those that can be read."""
-    tokens = []
-    async for page in store.pages(keys.TOKENS.prefix):
+    objects = []
+    async for page in store.pages(tree.prefix):
         for value in page.values:
             try:
-                tokens.append(codec.read(value, Token))
+                objects.append(codec.read(value, struct))
             except Broken:
                 continue
-    return tokens
+    return objects
 
 
 async def _create(store: Store, digest: str, subject: str, clock: Clock) -> None:

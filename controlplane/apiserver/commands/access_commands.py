@@ -25,6 +25,7 @@ from controlplane.model.access import (
     Binding,
     Role,
     Token,
+    administrators,
     token_digest,
     token_text,
 )
@@ -165,9 +166,9 @@ class AccessCommands:
     def _keeps_an_administrator(self, records: AccessRecords, left: AccessRecords) -> tuple[Compare, ...]:
         """Compares for the keys that make another subject an administrator; IllegalTransition when there is none."""
         now = times.show(self._writes.clock.wall())
-        if not any(_administrators(records, now)):
+        if not any(administrators(records.tokens, records.bindings, now)):
             return ()
-        for token, binding in _administrators(left, now):
+        for token, binding in administrators(left.tokens, left.bindings, now):
             compares = [transaction.present(f"{keys.TOKENS.prefix}{token.id}")]
             if binding is not None:
                 compares.append(transaction.present(f"{keys.BINDINGS.prefix}{binding.name}"))
@@ -177,20 +178,6 @@ class AccessCommands:
 
 def _but(records: list[R], field: str, value: str) -> list[R]:
     return [record for record in records if getattr(record, field) != value]
-
-
-def _administrators(records: AccessRecords, now: str) -> Iterable[tuple[Token, Binding | None]]:
-    """Usable tokens of administrators, longest-lived first; with a binding where that gives the role."""
-    for token in sorted(records.tokens, key=lambda token: (token.expires == "", token.expires), reverse=True):
-        if token.expires and token.expires <= now:
-            continue
-        if Role.ADMIN in token.roles:
-            yield token, None
-            continue
-        for binding in records.bindings:
-            if binding.role == Role.ADMIN and binding.concerns(token.subject, token.groups):
-                yield token, binding
-                break
 
 
 def check_wish(wish: TokenWish) -> None:

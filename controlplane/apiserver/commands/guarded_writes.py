@@ -46,4 +46,8 @@ def check_room(writes: Writes) -> None:
     """LimitExceeded while etcd is nearly full, by the last look of this replica, a moment ago."""
     space = writes.space.now
     if space is not None and space.level is Level.FULL:
-        raise LimitExceeded(f"nothing new is taken while etcd is short of space: {space.sentence()}")
+        # Without the number of bytes, which tells of the work of all owners.
+        raise LimitExceeded(
+            "nothing new is taken while etcd is short of space: the settings `clean_up` and `history` say what is "
+            "kept, and `cpctl status` tells operators what helps"
+        )

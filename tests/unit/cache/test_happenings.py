@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from controlplane.cache.happenings import owned
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.observer import Observer
-from controlplane.model.event import Happening
+from controlplane.model.event import About, Happening
 from controlplane.model.fulfilment import Ended, EndedTask, Preemption
 from controlplane.model.job import Job
 from controlplane.model.leadership import Term, TermEnd
@@ -339,3 +340,14 @@ def test_resources_that_an_order_gets_are_named_without_their_values(scene: Scen
     changed = msgspec.structs.replace(ORDER, resources=(Resource(name="r", key="KEY", value=PASSWORD),))
     [told] = scene.tell({keys.order(ORDER.id): changed})
     assert (told.reason, told.message) == ("Changed", "resources")
+
+
+def test_a_failure_about_an_order_belongs_to_the_owner_of_the_order(scene: Scene) -> None:
+    order = msgspec.structs.replace(an_order().build(), owner="ada")
+    scene.tell({keys.order(order.id): order})
+    failure = Happening(about=About(kind="Order", name=order.id), reason="HandlingFailed")
+    assert owned(failure, scene.cache.snapshot).owner == "ada"
+    gone = Happening(about=About(kind="Order", name="gone"), reason="HandlingFailed")
+    assert owned(gone, scene.cache.snapshot).owner == ""
+    of_the_plane = Happening(about=About(kind="Target", name=order.id), reason="HandlingFailed")
+    assert owned(of_the_plane, scene.cache.snapshot) == of_the_plane
