@@ -46,7 +46,7 @@ _WORDS: Mapping[str, str] = {
 def licence_of(package: str) -> str:
     """As an SPDX expression, where the metadata can be read as such; else their own words."""
     fields = metadata.metadata(package)
-    single = {name: fields[name] if name in fields else "" for name in ("License-Expression", "License")}
+    single = {name: "".join(fields.get_all(name) or ()) for name in ("License-Expression", "License")}
     if single["License-Expression"]:
         return single["License-Expression"]
     classifiers = [
