@@ -43,5 +43,5 @@ def make(folder: Path) -> Path:
 
 def pip(*arguments: str | Path, python: Path | None = None) -> None:
     """pip of this environment, for another environment when its `python` is given."""
-    own = ["--python", python] if python is not None else []
+    own: list[str | Path] = ["--python", python] if python is not None else []
     run([sys.executable, "-m", "pip", *own, *arguments, "--quiet", "--disable-pip-version-check"])

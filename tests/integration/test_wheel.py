@@ -56,7 +56,7 @@ def test_the_wheel_runs_an_order_from_an_empty_folder(installed: Path, tmp_path:
     environment = {"PATH": ":".join([str(installed), *rest]), "PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
 
     def call(program: str, *arguments: str) -> str:
-        words = [installed / program, arguments[0], "--data-dir", tmp_path / "data", *arguments[1:]]
+        words: list[str | Path] = [installed / program, arguments[0], "--data-dir", tmp_path / "data", *arguments[1:]]
         return environments.run(words, folder=empty, environment=environment)
 
     place = environments.run(
