@@ -26,6 +26,9 @@ from controlplane.aio.failpoint import Failpoints
 from controlplane.apiserver.api_ports import ApiPorts, Reads, ReplicaIdentity, Writes
 from controlplane.apiserver.commands.group_writer import GroupWriter
 from controlplane.apiserver.edge.grpc_server import ApiServer
+from controlplane.apiserver.issuer_keys import IssuerKeys
+from controlplane.apiserver.jwt_tokens import IssuerRules
+from controlplane.apiserver.jwt_verifier import JwtVerifier
 from controlplane.cache.effective_settings import settings_of
 from controlplane.cache.happenings import owned
 from controlplane.cache.ledgers import Ledgers
@@ -62,6 +65,7 @@ from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
 from controlplane.store.space_watch import SpaceWatch
 from controlplane.survey.standing_survey import Survey
+from controlplane.wire.bounded_http import BoundedHttp
 
 log = structlog.get_logger(__name__)
 
@@ -99,6 +103,7 @@ class Replica:
         )
         self._keyring = read_keys(settings.secret_key_file, chance)
         self._cluster_key = key = read_cluster_key(settings.cluster_key_file)
+        self._jwts = jwt_verifier(settings, clock)
         self._prover = PulseProver(key.derived(b"pulse"), chance) if key is not None else None
         self._renewals = Renewals(self._store.channels)
         self._archive = self._open_archive()
@@ -117,6 +122,9 @@ class Replica:
                 supervise("replica", "Cluster", "survey", self._survey.follow),
             )
             following = [tasks.create_task(work) for work in running]
+            if self._jwts is not None:
+                work = supervise("replica", "Cluster", "keys of the issuer", self._jwts.run)
+                following.append(tasks.create_task(work))
             await self._cache.filled()
             self._failpoints.reach("replica.listed")
             await self._know_etcd()
@@ -207,6 +215,7 @@ class Replica:
             quarantine=self._quarantine,
             closed=not self._settings.insecure,
             cluster_key=self._cluster_key,
+            verifiers=() if self._jwts is None else (self._jwts,),
         )
 
     async def _campaign(self, election: Election) -> None:
@@ -290,6 +299,21 @@ def providers_of(
 
         providers[CLUSTER_API] = ClusterApiProvider(by_file(settings.cluster_api_kubeconfig), clock)
     return providers
+
+
+def jwt_verifier(settings: ReplicaSettings, clock: Clock) -> JwtVerifier | None:
+    """The verifier of the issuer's JWTs; None when the settings name no issuer."""
+    if not settings.oidc_issuer:
+        return None
+    rules = IssuerRules(
+        issuer=settings.oidc_issuer,
+        audience=settings.oidc_audience,
+        name_claim=settings.oidc_name_claim,
+        groups_claim=settings.oidc_groups_claim,
+        prefix=settings.oidc_prefix,
+    )
+    http = BoundedHttp(settings.oidc_issuer, settings.oidc_ca_file)
+    return JwtVerifier(rules, IssuerKeys(settings.oidc_issuer, http, clock), clock)
 
 
 def election_settings(settings: ReplicaSettings) -> ElectionSettings:

@@ -7,16 +7,18 @@ change, are not here but under the key `config/settings` (`model/settings.py`).
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from controlplane.model import address, quantity
+from controlplane.model import address, quantity, web_url
 from controlplane.model.errors import Invalid
 
 # Of a leader's lease, in seconds.
 DEFAULT_TTL = 5
 HELP = "help"
+_PREFIX = re.compile(r"[a-z0-9._-]{1,32}:")
 
 V = TypeVar("V")
 
@@ -57,6 +59,12 @@ class ReplicaSettings:
     webhook_secret: str = _setting("", "Secret that signs webhooks, file:PATH or env:NAME; empty: no provider webhook.")
     secret_key_file: str = _setting("", "File with the keys that seal secrets; empty: no secrets, no hosted joblets.")
     cluster_key_file: str = _setting("", "File with the key by which replicas prove themselves to each other.")
+    oidc_issuer: str = _setting("", "URL of the issuer whose JWTs are taken as credentials; empty: none are.")
+    oidc_audience: str = _setting("", "Audience (aud) that those JWTs must name, such as the client id of cpctl.")
+    oidc_name_claim: str = _setting("sub", "Claim of those JWTs that names the subject.")
+    oidc_groups_claim: str = _setting("groups", "Claim of those JWTs that names the groups of the subject.")
+    oidc_prefix: str = _setting("oidc:", "Begin of every subject and group of those JWTs; ends with a colon.")
+    oidc_ca_file: str = _setting("", "File with the CA certificate of the issuer [default: the CAs of the system].")
     audit: str = _setting("", "File of the audit log, - for stdout; reopened on SIGHUP; empty: no audit log.")
     insecure: bool = _setting(False, "Ask no caller for credentials: everybody on this machine may do everything.")
     hosting_dir: str = _setting("", "Folder for the files of hosted joblets; empty: a temporary folder.")
@@ -79,9 +87,21 @@ class ReplicaSettings:
             address.parse(endpoint, "local_endpoints")
         if self.cluster_api_kubeconfig and not Path(self.cluster_api_kubeconfig).is_file():
             raise Invalid("cluster_api_kubeconfig", f"must be a file, not {self.cluster_api_kubeconfig!r}")
+        self._check_oidc()
         where, _, path = self.webhook_secret.partition(":")
         if self.webhook_secret and (where not in ("file", "env") or not path):
             raise Invalid("webhook_secret", f"must be file:PATH or env:NAME, not {self.webhook_secret!r}")
+
+    def _check_oidc(self) -> None:
+        if bool(self.oidc_issuer) != bool(self.oidc_audience):
+            raise Invalid("oidc_issuer", "and oidc_audience are given together or not at all")
+        if self.oidc_issuer:
+            web_url.check(self.oidc_issuer, "oidc_issuer")
+        if not _PREFIX.fullmatch(self.oidc_prefix):
+            raise Invalid("oidc_prefix", "must be 1 to 32 characters of a-z, 0-9, '.', '-' and '_', then a colon")
+        for name in ("oidc_name_claim", "oidc_groups_claim"):
+            if not getattr(self, name):
+                raise Invalid(name, "must name a claim")
 
     def read_webhook_secret(self) -> bytes:
         """The secret; empty when no secret is set, Invalid when the secret cannot be read."""

@@ -3,7 +3,8 @@
 The book follows the cache, so a revocation counts on every replica as soon as the cache has heard of it; the gate
 refuses everybody while the cache is too old to know. A token made through another replica a moment ago is not refused:
 before a well-formed token is called unknown, the cache catches up with etcd. Callers with made-up tokens share one such
-look, and looks are a tenth of a second apart at least.
+look, and looks are a tenth of a second apart at least. Credentials of an issuer outside are proved by a verifier; the
+roles of their bearers come from bindings alone.
 """
 
 from __future__ import annotations
@@ -13,24 +14,34 @@ from collections.abc import Callable, Sequence
 
 from controlplane import cluster_key
 from controlplane.aio.clock import Clock
+from controlplane.aio.lru import Lru
 from controlplane.apiserver.api_ports import Reads
+from controlplane.apiserver.credential_verifier import CredentialVerifier, ProvenIdentity
 from controlplane.apiserver.fresh_reads import PATIENCE_SECONDS
 from controlplane.cache.reflector import Delta
 from controlplane.cluster_key import ClusterKey
 from controlplane.model import times
-from controlplane.model.access import Binding, Grant, Role, Subject, Token, looks_like_token, token_digest
+from controlplane.model.access import PREFIX, Binding, Grant, Role, Subject, Token, looks_like_token, token_digest
 from controlplane.model.errors import Unauthenticated
 from controlplane.store import keys
 
 _LOOK_SECONDS = 0.1
 _TREES = (keys.TOKENS, keys.BINDINGS)
+_MOST_FOREIGN = 10_000
+# Joblets and replicas prove themselves to the plane; no issuer speaks for them.
+_FOREIGN_ROLES = (Role.ADMIN, Role.OPERATOR, Role.SUBMITTER, Role.VIEWER)
 
 
 class AccessBook:
     """`changed` is called with the identities of the changed tokens, or with None when any subject may have changed."""
 
     def __init__(
-        self, reads: Reads, clock: Clock, key: ClusterKey | None = None, own_address: Callable[[], str] = lambda: ""
+        self,
+        reads: Reads,
+        clock: Clock,
+        key: ClusterKey | None = None,
+        own_address: Callable[[], str] = lambda: "",
+        verifiers: Sequence[CredentialVerifier] = (),
     ) -> None:
         """`own_address` is where other replicas reach this one: their credentials must name it."""
         self._reads = reads
@@ -39,15 +50,22 @@ class AccessBook:
         self._own_address = own_address
         self._bindings: tuple[Binding, ...] = ()
         self._subjects: dict[str, Subject] = {}
+        self._foreign: Lru[ProvenIdentity, Subject] = Lru(_MOST_FOREIGN)
+        self._verifiers = tuple(verifiers)
         self._looking: asyncio.Task[None] | None = None
         self.changed: Callable[[set[str] | None], None] = lambda tokens: None
         self._by_digest = {token.digest: token for token in reads.cache.snapshot.objects(keys.TOKENS)}
         self._read_bindings()
         reads.cache.subscribe(self._hear, _TREES)
+        for verifier in self._verifiers:
+            verifier.changed = lambda: self.changed(None)
 
     async def authenticate(self, text: str) -> Subject:
         """The subject of a token; Unauthenticated for any other text, and for a token whose time is over."""
-        if not text.startswith(cluster_key.PREFIX):
+        verifier = self._verifier_of(text)
+        if verifier is not None:
+            await verifier.learn(text)
+        elif not text.startswith(cluster_key.PREFIX):
             if not looks_like_token(text):
                 raise Unauthenticated("the credentials are no token of this control plane")
             if token_digest(text) not in self._by_digest:
@@ -58,6 +76,9 @@ class AccessBook:
         """The subject of the token, as of now."""
         if text.startswith(cluster_key.PREFIX):
             return self._claimed(text)
+        verifier = self._verifier_of(text)
+        if verifier is not None:
+            return self._bearer(verifier.proven(text))
         digest = token_digest(text)
         subject = self._subjects.get(digest)
         if subject is None:
@@ -82,9 +103,34 @@ class AccessBook:
     def seconds_left(self, subject: Subject) -> float:
         return (times.parse(subject.expires, "expires") - self._clock.wall()).total_seconds()
 
+    def _verifier_of(self, text: str) -> CredentialVerifier | None:
+        """The verifier for the text; None for tokens and credentials of the plane itself, and for junk."""
+        if text.startswith((PREFIX, cluster_key.PREFIX)):
+            return None
+        return next((verifier for verifier in self._verifiers if verifier.recognises(text)), None)
+
+    def _bearer(self, identity: ProvenIdentity) -> Subject:
+        """The subject of a foreign credential."""
+        subject = self._foreign.get(identity)
+        if subject is None:
+            bound = self._bound(identity.name, identity.groups)
+            subject = Subject(
+                name=identity.name,
+                groups=identity.groups,
+                grants=tuple(sorted(grant for grant in bound if grant.role in _FOREIGN_ROLES)),
+                via=identity.via,
+                expires=identity.expires,
+            )
+            self._foreign.put(identity, subject)
+        return subject
+
+    def _bound(self, subject: str, groups: tuple[str, ...]) -> set[Grant]:
+        """The grants by bindings."""
+        concerned = (binding for binding in self._bindings if binding.concerns(subject, groups))
+        return {grant for binding in concerned if (grant := binding.grant()) is not None}
+
     def _subject(self, token: Token) -> Subject:
-        concerned = (binding for binding in self._bindings if binding.concerns(token.subject, token.groups))
-        bound = (grant for binding in concerned if (grant := binding.grant()) is not None)
+        bound = self._bound(token.subject, token.groups)
         return Subject(
             name=token.subject,
             groups=token.groups,
@@ -129,3 +175,4 @@ class AccessBook:
     def _read_bindings(self) -> None:
         self._bindings = tuple(self._reads.cache.snapshot.objects(keys.BINDINGS))
         self._subjects = {}
+        self._foreign.clear()

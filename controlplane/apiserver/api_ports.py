@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from controlplane.aio.clock import Clock, chance
+from controlplane.apiserver.credential_verifier import CredentialVerifier
 from controlplane.cache.ledgers import Ledgers
 from controlplane.cache.reflector import Cache
 from controlplane.cluster_key import ClusterKey
@@ -92,6 +93,8 @@ class ApiPorts:
     # Asks every caller for credentials; without it every caller may do everything.
     closed: bool = False
     cluster_key: ClusterKey | None = None
+    # Of credentials that issuers outside have made.
+    verifiers: Sequence[CredentialVerifier] = ()
     chance: Callable[[int], bytes] = chance
 
     def peer_credential(self, address: str) -> str:

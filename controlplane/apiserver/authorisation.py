@@ -37,7 +37,8 @@ class Verb(StrEnum):
 OWNED = frozenset({"Order", "Job", "Packet", "Resource", "Fulfilment", "Event"})
 # Objects of the plane, changed by operators.
 _OPERATED = frozenset({"Target", "Rule", "ScalePolicy", "Secret", "Settings", "Cluster"})
-# Objects of the plane that every authenticated subject may read.
+# Objects of the plane that every subject with a role may read. Anybody may have an account at an issuer outside, and
+# without a role such a subject is told its own rights and nothing else.
 _SHARED = frozenset({"Target", "Term", "Cluster"})
 # Objects of the plane that show the work of all owners.
 _OVERALL = frozenset({"Cycle", "Rule", "ScalePolicy", "Secret", "Settings", "Totals", "Hash"})
@@ -63,7 +64,7 @@ def refusal(subject: Subject, verb: Verb, kind: str, owner: str | None = None, t
 
     Without an owner the question is whether the subject may do this for any owner; `target` matters to joblets only.
     """
-    if verb in (Verb.ASK, Verb.OPEN) or (verb is Verb.READ and kind in _SHARED):
+    if verb in (Verb.ASK, Verb.OPEN) or (verb is Verb.READ and kind in _SHARED and subject.grants):
         return ""
     if any(_allows(subject, grant, verb, kind, owner) for grant in subject.grants):
         return ""

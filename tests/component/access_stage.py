@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from msgspec.structs import replace
 
 from controlplane.aio.clock import chance
+from controlplane.apiserver.credential_verifier import CredentialVerifier
 from controlplane.apiserver.edge import grpc_services
 from controlplane.cluster_key import ClusterKey
 from controlplane.model import times
@@ -160,8 +161,10 @@ class Plane:
 
 
 @asynccontextmanager
-async def a_plane(etcd: Etcd, name: str = "replica-1") -> AsyncIterator[Plane]:
-    async with an_api(etcd.endpoint, name, closed=True, cluster_key=KEY, keyring=KEYRING) as api:
+async def a_plane(
+    etcd: Etcd, name: str = "replica-1", *, verifiers: Sequence[CredentialVerifier] = ()
+) -> AsyncIterator[Plane]:
+    async with an_api(etcd.endpoint, name, closed=True, cluster_key=KEY, keyring=KEYRING, verifiers=verifiers) as api:
         yield Plane(api)
 
 

@@ -15,6 +15,7 @@ from controlplane.apiserver.access_book import AccessBook
 from controlplane.apiserver.api_ports import ApiPorts, Reads, ReplicaIdentity, Writes
 from controlplane.apiserver.audit import AuditLog
 from controlplane.apiserver.commands.group_writer import GroupWriter
+from controlplane.apiserver.credential_verifier import CredentialVerifier
 from controlplane.apiserver.edge import grpc_services
 from controlplane.apiserver.edge.access_gate import AccessGate
 from controlplane.apiserver.edge.grpc_server import gate_ports
@@ -125,6 +126,7 @@ async def an_api(
     closed: bool = False,
     audit: str = "",
     cluster_key: ClusterKey | None = None,
+    verifiers: Sequence[CredentialVerifier] = (),
 ) -> AsyncIterator[Api]:
     clock = SystemClock()
     store = Store(EtcdOptions(endpoints=(endpoint,)), clock)
@@ -145,7 +147,7 @@ async def an_api(
     server = grpc.aio.server(options=options)
     broker = LogBroker()
     address = ""
-    book = AccessBook(ports.reads, clock, cluster_key, lambda: address) if closed else None
+    book = AccessBook(ports.reads, clock, cluster_key, lambda: address, verifiers) if closed else None
     log = AuditLog(audit, clock)
     log.start()
     limited = LimitedServer(server, AccessGate(gate_ports(ports, book, log)))

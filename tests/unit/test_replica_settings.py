@@ -1,4 +1,4 @@
-"""The settings of a replica about making targets."""
+"""The settings of a replica about making targets, and about an issuer of JWTs."""
 
 from __future__ import annotations
 
@@ -36,3 +36,31 @@ def test_bad_settings_are_refused_by_name(field: str, value: str) -> None:
     with pytest.raises(Invalid) as caught:
         ReplicaSettings(etcd=ETCD, **{field: value})  # type: ignore[arg-type]
     assert caught.value.field == field
+
+
+URL = "https://issuer.example/realm"
+
+
+@pytest.mark.parametrize(
+    ("field", "settings"),
+    [
+        ("oidc_issuer", {"oidc_issuer": URL}),
+        ("oidc_issuer", {"oidc_audience": "cpctl"}),
+        ("oidc_issuer", {"oidc_issuer": "http://issuer.example", "oidc_audience": "cpctl"}),
+        ("oidc_issuer", {"oidc_issuer": "issuer.example", "oidc_audience": "cpctl"}),
+        ("oidc_issuer", {"oidc_issuer": "https://ada:secret@issuer.example", "oidc_audience": "cpctl"}),
+        ("oidc_issuer", {"oidc_issuer": "https://issuer.example:port", "oidc_audience": "cpctl"}),
+        ("oidc_prefix", {"oidc_issuer": URL, "oidc_audience": "cpctl", "oidc_prefix": ""}),
+        ("oidc_prefix", {"oidc_issuer": URL, "oidc_audience": "cpctl", "oidc_prefix": "sso"}),
+        ("oidc_name_claim", {"oidc_issuer": URL, "oidc_audience": "cpctl", "oidc_name_claim": ""}),
+    ],
+)
+def test_an_issuer_that_cannot_be_trusted_is_refused(field: str, settings: dict[str, str]) -> None:
+    with pytest.raises(Invalid) as caught:
+        ReplicaSettings(etcd=ETCD, **settings)  # type: ignore[arg-type]
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("issuer", [URL, "http://127.0.0.1:8080", "http://localhost:8080/realm", "http://[::1]:80"])
+def test_an_issuer_is_asked_over_https_or_on_loopback(issuer: str) -> None:
+    assert ReplicaSettings(etcd=ETCD, oidc_issuer=issuer, oidc_audience="cpctl").oidc_prefix == "oidc:"

@@ -85,7 +85,8 @@ class ApiServer:
         ports = self._ports
         book = None
         if ports.closed:
-            book = AccessBook(ports.reads, ports.writes.clock, ports.cluster_key, lambda: self.grpc_address)
+            clock, address = ports.writes.clock, lambda: self.grpc_address
+            book = AccessBook(ports.reads, clock, ports.cluster_key, address, ports.verifiers)
         self.audit.start()
         limited = LimitedServer(self._server, AccessGate(gate_ports(ports, book, self.audit)))
         grpc_services.register(limited, grpc_services.services(self._ports, self.logs, self._joblets))

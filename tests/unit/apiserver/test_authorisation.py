@@ -77,9 +77,9 @@ def test_a_subject_with_two_grants_may_do_what_either_allows() -> None:
             assert (authorisation.refusal(subject, verb, kind, owner) == "") is allowed, (first, second, verb, kind)
 
 
-def test_without_a_grant_only_shared_objects_may_be_read() -> None:
+def test_without_a_grant_a_subject_may_only_ask_about_itself() -> None:
     for verb, kind, owner in itertools.product(Verb, KINDS, OWNERS):
-        allowed = verb in (Verb.ASK, Verb.OPEN) or (verb is Verb.READ and kind in SHARED)
+        allowed = verb in (Verb.ASK, Verb.OPEN)
         assert (authorisation.refusal(ada(), verb, kind, owner) == "") is allowed, (verb, kind, owner)
 
 
