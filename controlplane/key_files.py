@@ -19,19 +19,19 @@ _MOST_BYTES = 65536
 _ROOT = 0
 
 
-def read_private(path: str, field: str) -> bytes:
+def read_private(path: str, field: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
     """The content of the file; Invalid, by the name of the field, when others than its owner may use the file."""
     try:
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
-            content = file.read(_MOST_BYTES + 1)
+            content = file.read(most_bytes + 1)
     except OSError as error:
         raise Invalid(field, f"cannot be read from {path}: {error.strerror}") from None
     if stat.S_IMODE(status.st_mode) & 0o077:
         raise Invalid(field, f"{path} must not be open to others: chmod 600 {path}")
     if status.st_uid not in (os.geteuid(), _ROOT):
         raise Invalid(field, f"{path} must belong to the user who runs this process, or to root")
-    if len(content) > _MOST_BYTES:
+    if len(content) > most_bytes:
         raise Invalid(field, f"{path} is too long for a key file")
     return content
 

@@ -9,12 +9,12 @@ from typing import Any
 import typer.core
 
 # A shell alias may set these options; the user of the alias may repeat them, and the last value counts.
-_LAST_COUNTS = frozenset({"output", "endpoints", "data_dir", "token_file"})
+_LAST_COUNTS = frozenset({"output", "endpoints", "data_dir", "token_file", "context"})
 # Only commands that stop no work and delete no object are suggested for a typo.
 _HARMLESS = frozenset({
-    "apply", "auth", "backup", "bindings", "can-i", "create", "describe", "explain", "get", "help", "leader", "list",
-    "logs", "plan", "replay", "resume", "run", "status", "submit", "token", "top", "uncordon", "up", "verify",
-    "version", "whoami",
+    "apply", "auth", "backup", "bindings", "can-i", "config", "create", "describe", "explain", "get", "get-contexts",
+    "help", "leader", "list", "login", "logs", "plan", "replay", "resume", "run", "status", "submit", "token", "top",
+    "uncordon", "up", "verify", "version", "view", "whoami",
 })  # fmt: skip
 
 

@@ -19,13 +19,14 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from controlplane.cli import context_choice
 from controlplane.cli.output import AnswerPrinter, Format
 from controlplane.cli.parsing import HarmlessHints, OnceCommand
 from controlplane.client import Client
 from controlplane.client.caller import CallTimeouts
 from controlplane.model import texts
 from controlplane.model.errors import ControlPlaneError
-from controlplane.standalone.endpoints import EndpointSource, find_endpoints
+from controlplane.standalone.endpoints import EndpointSource
 
 DONE, REFUSED, NO, INTERRUPTED, READER_LEFT = 0, 1, 2, 130, 141
 
@@ -45,11 +46,15 @@ _TokenFileOption = Annotated[
     Path | None,
     typer.Option("--token-file", metavar="FILE", help="File with your token [env CONTROLPLANE_TOKEN: the token]."),
 ]
+_ContextOption = Annotated[
+    str, typer.Option("--context", metavar="C", help="Context to use [default: that of `cpctl config use-context`].")
+]
 _COMMON = (
     ("output", _OutputOption, Format.TABLE),
     ("endpoints", _EndpointsOption, None),
     ("data_dir", _DataDirOption, None),
     ("token_file", _TokenFileOption, None),
+    ("context", _ContextOption, ""),
 )
 
 
@@ -72,8 +77,12 @@ class Shell:
         return "" if is_asked and self.where.token() else user()
 
     def say(self, text: str) -> None:
-        """Prints a message on stderr, escaped: texts from outside must not steer the terminal."""
-        print(texts.escaped(text), file=sys.stderr, flush=True)
+        say(text)
+
+
+def say(text: str) -> None:
+    """Prints a message on stderr, escaped: texts from outside must not steer the terminal."""
+    print(texts.escaped(text), file=sys.stderr, flush=True)
 
 
 def user() -> str:
@@ -109,8 +118,9 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Command],
         shared = [inspect.Parameter(key, kind, default=given, annotation=hint) for key, hint, given in _COMMON]
 
         def entry(**given: Any) -> int:
-            output, endpoints, data_dir, token_file = (given.pop(key) for key, _, _ in _COMMON)
-            shell = Shell(find_endpoints(endpoints, data_dir, token_file=token_file), AnswerPrinter(output))
+            output, endpoints, data_dir, token_file, context = (given.pop(key) for key, _, _ in _COMMON)
+            where = context_choice.find_source(endpoints, data_dir, token_file=token_file, context=context)
+            shell = Shell(where, AnswerPrinter(output))
             return asyncio.run(_awaited(body(shell, **given))) or DONE
 
         entry.__name__, entry.__doc__ = body.__name__, body.__doc__

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from controlplane.model import address
 from controlplane.model.errors import Invalid, Unavailable
+from controlplane.standalone.contexts import Context
 
 # The administrator's token in the data folder of `up`.
 TOKEN_FILE = "token"
@@ -24,12 +25,16 @@ TOKEN_FILE = "token"
 class EndpointSource:
     """Either fixed endpoints, or a data folder whose `up.json` names the endpoints.
 
-    `given_token` is the token of an option or of the environment; without one the token of the data folder is used.
+    `given_token` is the token of an option or of the environment. Without one the token of the chosen context is used,
+    and without that the token of the data folder.
     """
 
     endpoints: tuple[str, ...] = ()
     data_dir: Path | None = None
     given_token: str = ""
+    # The context that was chosen, and its token, '' for none: asked for with each call, since logins are renewed.
+    context: Context | None = None
+    context_token: Callable[[], str] = str
 
     def current(self) -> Sequence[str]:
         """The gRPC addresses to try now."""
@@ -39,8 +44,9 @@ class EndpointSource:
 
     def token(self) -> str:
         """The token to send, '' for none. A folder's own token is sent only to endpoints that the folder names."""
-        if self.given_token or self.data_dir is None:
-            return self.given_token
+        token = self.given_token or self.context_token()
+        if token or self.data_dir is None:
+            return token
         try:
             return (self.data_dir / TOKEN_FILE).read_text().strip()
         except OSError:

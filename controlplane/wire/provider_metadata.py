@@ -16,6 +16,7 @@ class ProviderMetadata(msgspec.Struct, frozen=True):
     jwks_uri: str = ""
     token_endpoint: str = ""
     device_authorization_endpoint: str = ""
+    scopes_supported: tuple[str, ...] = ()
 
 
 async def discover(http: BoundedHttp, issuer: str) -> ProviderMetadata:
