@@ -50,7 +50,8 @@ class IssuerKeys:
         retries = Retries(_RETRY)
         try:
             while True:
-                await self._read_together()
+                # An error that nobody expected is the supervisor's.
+                (await self._read_together()).result()
                 if self._failure:
                     await self._clock.sleep(retries.failed())
                 else:
@@ -72,10 +73,13 @@ class IssuerKeys:
         finally:
             self._waiting -= 1
 
-    async def _read_together(self) -> None:
+    async def _read_together(self) -> asyncio.Task[None]:
+        """The reading that callers shared, which has ended."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.get_running_loop().create_task(self._read())
-        await asyncio.wait({self._reading})
+        reading = self._reading
+        await asyncio.wait({reading})
+        return reading
 
     async def _read(self) -> None:
         try:

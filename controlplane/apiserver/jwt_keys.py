@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
+from joserfc.util import base64_to_int
 
 from controlplane.model.errors import Unavailable
 
@@ -23,7 +24,8 @@ ALGORITHMS = {
 }
 _CURVES = {"EC": "P-256", "OKP": "Ed25519"}
 _RSA_BITS = range(2048, 4096 + 1)
-_MOST_EXPONENT_CHARACTERS = 6
+# Base64 has 6 bits a character.
+_MOST_MODULUS_CHARACTERS, _MOST_EXPONENT_CHARACTERS = 700, 6
 _MOST_KEYS = 64
 _MOST_KID = 256
 _PRIVATE = ("d", "k")
@@ -74,7 +76,9 @@ def read_keys(content: bytes) -> SigningKeys:
 
 def _usable(published: dict[str, Any]) -> SigningKey | None:
     kty, kid, alg = published.get("kty"), published.get("kid", ""), published.get("alg", "")
-    if not isinstance(kid, str) or len(kid) > _MOST_KID or any(name in published for name in _PRIVATE):
+    if not isinstance(kid, str) or len(kid) > _MOST_KID or not isinstance(alg, str):
+        return None
+    if any(name in published for name in _PRIVATE):
         return None
     if published.get("use", "sig") != "sig" or (alg and (alg not in ALGORITHMS or ALGORITHMS[alg] != kty)):
         return None
@@ -88,10 +92,10 @@ def _usable(published: dict[str, Any]) -> SigningKey | None:
 def _imported(kty: object, published: dict[str, Any]) -> Key | None:
     if kty == "RSA":
         modulus, exponent = published["n"], published["e"]
-        # Before the import, which is slow for huge numbers: base64 has 6 bits a character.
-        if len(modulus) * 6 > _RSA_BITS.stop + 16 or len(exponent) > _MOST_EXPONENT_CHARACTERS:
+        # Sizes come first: an import is slow for huge numbers.
+        if len(modulus) > _MOST_MODULUS_CHARACTERS or len(exponent) > _MOST_EXPONENT_CHARACTERS:
             return None
-        if len(modulus) * 6 < _RSA_BITS.start:
+        if base64_to_int(modulus).bit_length() not in _RSA_BITS:
             return None
         return RSAKey.import_key({"kty": "RSA", "n": modulus, "e": exponent})
     if kty in _CURVES and published["crv"] == _CURVES[str(kty)]:

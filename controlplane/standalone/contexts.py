@@ -86,7 +86,8 @@ class ContextFile:
 
     def read(self) -> Contexts:
         """All contexts; none without a file. Invalid for a file that others can use, or that is no such file."""
-        if not self.path.exists():
+        # A folder that cannot be entered holds nothing for this user.
+        if not os.path.exists(self.path):
             return Contexts()
         content = read_private(str(self.path), "config", most_bytes=_MOST_BYTES)
         try:

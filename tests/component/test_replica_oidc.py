@@ -49,8 +49,10 @@ async def test_a_person_logs_in_is_granted_a_role_by_group_and_works(emptied: Et
     user, admin = User(tmp_path), await first_administrator(emptied)
     async with an_issuer() as issuer:
         issuer.claims = {"sub": "7f3a", "email": "ada@example.org", "email_verified": True, "teams": ["film"]}
-        options = ("--oidc-issuer", issuer.url, "--oidc-audience", AUDIENCE, "--oidc-name-claim", "email")
-        options = (*options, "--oidc-groups-claim", "teams", "--oidc-prefix", "sso:")
+        options = [
+            "--oidc-issuer", issuer.url, "--oidc-audience", AUDIENCE, "--oidc-name-claim", "email",
+            "--oidc-groups-claim", "teams", "--oidc-prefix", "sso:",
+        ]  # fmt: skip
         async with a_replica(emptied, tmp_path, *options) as address:
             places = ("--endpoints", address, "--context", "prod")
             assert (await user("login", "--issuer", issuer.url, "--client-id", CLIENT, *places))[0] == 0

@@ -102,6 +102,7 @@ def small_rsa(bits: int) -> dict[str, Any]:
         return dict(RSAKey.generate_key(bits, auto_kid=False).as_dict(private=False))
 
 
+SMALL = small_rsa(1024)
 UNUSABLE: dict[str, dict[str, Any]] = {
     "symmetric": dict(OctKey.generate_key(256).as_dict(private=True)),
     "private": dict(ISSUER.keys["first"].as_dict(private=True)),
@@ -109,12 +110,14 @@ UNUSABLE: dict[str, dict[str, Any]] = {
     "of another algorithm": {**ISSUER.keys["first"].as_dict(private=False), "alg": "HS256"},
     "on a slow curve": dict(ECKey.generate_key("P-521").as_dict(private=False)),
     "for key agreement": dict(OKPKey.generate_key("X25519").as_dict(private=False)),
-    "short": small_rsa(1024),
+    "short": SMALL,
     "oversized": {"kty": "RSA", "n": "w" * 100_000, "e": "AQAB"},
     "of a huge exponent": {**ISSUER.keys["rsa"].as_dict(private=False), "e": "_" * 300},
     "of no point": {"kty": "EC", "crv": "P-256", "x": "AAAA", "y": "AAAA"},
     "of numbers": {"kty": "RSA", "n": 5, "e": 3},
     "with a kid of no text": {**ISSUER.keys["first"].as_dict(private=False), "kid": 7},
+    "short behind zeros": {**SMALL, "n": "A" * 200 + SMALL["n"]},
+    "with a list as alg": {**ISSUER.keys["first"].as_dict(private=False), "alg": ["ES256"]},
     "of lists": {"kty": ["RSA"], "n": [], "alg": []},
     "of nothing": {},
 }
