@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from controlplane.model import times
+from controlplane.model.job import Job
+from controlplane.store import keys
 from tests.component.jwt_stage import JwtPlane, a_jwt_plane
 from tests.etcd import Etcd
 from tests.issuer import CLIENT, DEVICE, TOKEN, Issuer, saying
@@ -216,3 +218,34 @@ async def test_changes_at_one_moment_lose_nothing(user: User) -> None:
     names = [f"c{number}" for number in range(6)]
     await asyncio.gather(*(user("config", "set-context", name, "--endpoints", "127.0.0.1:1") for name in names))
     assert sorted(user.config["contexts"]) == names
+
+
+@pytest.mark.long
+async def test_a_watch_goes_on_with_a_renewed_login_when_its_token_ends(plane: JwtPlane, user: User) -> None:
+    await plane.bind("ada", "submitter", subject="oidc:ada")
+    assert (await user.log_in(plane.issuer, "--endpoints", plane.api.address))[0] == 0
+    end = time.time() + 10
+    user.edit(token=plane.issuer.sign(exp=end), expires=stamp(3600))
+    watch = await user.begin("get", "jobs", "--watch", "-o", "name")
+    assert watch.stdout is not None
+
+    async def create(name: str) -> None:
+        job = Job(name=name, command=("true",), owner="oidc:ada")
+        await plane.api.write({keys.config("jobs", name): job})
+
+    try:
+        async with asyncio.timeout(60):
+            await create("first")
+            assert await watch.stdout.readline() == b"first\n"
+            await create("second")
+            assert await watch.stdout.readline() == b"second\n"
+            # The stream is open. The next call, which begins another one, renews the login.
+            user.edit(expires=stamp(10))
+            while plane.issuer.forms[-1].get("grant_type") != "refresh_token":
+                await asyncio.sleep(0.02)
+            assert end <= time.time()
+            await create("third")
+            assert await watch.stdout.readline() == b"third\n"
+    finally:
+        watch.terminate()
+        await watch.wait()
