@@ -132,6 +132,11 @@ def keep_memory_private() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
+def keep_files_private() -> int:
+    """New files and folders are for the user of this process alone from now on. Returns the former umask."""
+    return os.umask(0o077)
+
+
 def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 

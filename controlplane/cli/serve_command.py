@@ -121,9 +121,22 @@ def joblet(
     tombstone: Annotated[str, _kubernetes_option(help="Time that an ended pod is kept.")] = "10m",
     start_patience: Annotated[str, _kubernetes_option(help="Time that a pod may wait for an image or a node.")] = "5m",
     away: Annotated[str, _kubernetes_option(help="Time without the API after which the target falls silent.")] = "10s",
+    run_as: Annotated[
+        str, typer.Option(metavar="USER", help="User that runs task commands; needs root [default: the joblet's own].")
+    ] = "",
+    task_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With --run-as: folder of the commands' folders [default: DATA_DIR.tasks]."),
+    ] = None,
+    max_processes: Annotated[
+        int, typer.Option(metavar="N", help="With --run-as: processes and threads that USER may have; 0: any number.")
+    ] = 4096,
     hosted: Annotated[bool, typer.Option("--hosted", hidden=True, help="Started by a replica.")] = False,
 ) -> None:
     """Run one joblet, or many simulated ones."""
+    from controlplane.aio.processes import keep_memory_private
+
+    keep_memory_private()
     from controlplane.joblet import main
     from controlplane.joblet.joblet_settings import ClusterSettings, JobletSettings
 
@@ -158,6 +171,9 @@ def joblet(
         hosted=hosted,
         nice=nice,
         output_limit=quantity.parse(output_limit, "output_limit"),
+        run_as=run_as,
+        task_dir=str(task_dir.absolute()) if task_dir is not None else "",
+        max_processes=max_processes,
         failpoints=os.environ.get("CONTROLPLANE_FAILPOINTS", ""),
     )
     log_setup.log_to(sys.stderr.fileno())

@@ -113,7 +113,7 @@ class AttemptRecords:
             log.warning("the records cannot be trimmed", file=str(self._path), error=str(error))
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _line(self, event: str, identity: AttemptIdentity, pid: int, exit_code: int | None) -> bytes:
         moment = {

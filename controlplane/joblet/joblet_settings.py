@@ -17,6 +17,8 @@ from controlplane.model.target import MOST_GRACE_SECONDS, SECURITY
 OUTPUT_LIMIT = 64 << 20
 LEAST_OUTPUT_LIMIT = 1 << 20
 MOST_NICE = 19
+# Of the user of commands, so that a command which forks without end leaves the machine alone.
+MAX_PROCESSES = 4096
 # A create may reach the API as late as its time-out and act as long again; names stay taken well beyond that.
 TIMEOUTS_A_TOMBSTONE = 4
 _NAME = re.compile(r"[a-z0-9.-]{1,63}")
@@ -80,6 +82,9 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     hosted: a replica starts the joblet, names its identity, and ends it; the joblet creates no target.
     nice: the niceness of the commands of a process target.
     output_limit: how many last bytes of each output of a command are kept, 0 for all.
+    run_as: the user of commands; empty for the user of the joblet.
+    task_dir: the folder of the folders of those commands; empty for `data_dir` with `.tasks` behind.
+    max_processes: how many processes and threads all commands of that user may have, 0 for any number.
     """
 
     target: str
@@ -100,6 +105,9 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     hosted: bool = False
     nice: int = 0
     output_limit: Number = OUTPUT_LIMIT
+    run_as: str = ""
+    task_dir: str = ""
+    max_processes: int = MAX_PROCESSES
     failpoints: str = ""
 
     def __post_init__(self) -> None:
@@ -139,6 +147,12 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise Invalid("output_limit", f"must be 0, or 1Mi to 1Pi, not {self.output_limit}")
         if not traits.runs_commands and self.output_limit != OUTPUT_LIMIT:
             raise Invalid("output_limit", f"is for commands of the process driver, not for {self.driver}")
+        if not traits.runs_commands and self.run_as:
+            raise Invalid("run_as", f"is for commands of the process driver, not for {self.driver}")
+        if self.task_dir and not self.run_as:
+            raise Invalid("task_dir", "is for commands that run as another user: give run_as too")
+        if not 0 <= self.max_processes <= 2**22:
+            raise Invalid("max_processes", f"must be 0 to {2**22}, not {self.max_processes}")
         if not traits.has_nodes and self.cluster != ClusterSettings():
             raise Invalid("kubeconfig", f"and all about a cluster is for the kubernetes driver, not for {self.driver}")
 

@@ -17,7 +17,7 @@ import structlog
 
 from controlplane.aio.clock import BootClock, chance, wall_milliseconds
 from controlplane.aio.failpoint import Failpoints
-from controlplane.aio.processes import keep_memory_private
+from controlplane.aio.processes import keep_files_private, keep_memory_private
 from controlplane.joblet import hosted
 from controlplane.joblet.driver import CapacitySource, Driver
 from controlplane.joblet.drivers.building import Surroundings, TargetDriver, build
@@ -44,8 +44,9 @@ async def run(settings: JobletSettings) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    if settings.hosted:
-        keep_memory_private()
+    # Commands may run as the same user, and the joblet has a credential.
+    keep_memory_private()
+    umask = keep_files_private()
     identity = hosted.read_identity() if settings.hosted else None
     if identity is not None:
         hosted.end_with_host(functools.partial(loop.call_soon_threadsafe, stopped.set))
@@ -58,7 +59,7 @@ async def run(settings: JobletSettings) -> None:
     hardware = machine.hardware()
     async with contextlib.AsyncExitStack() as stack:
         tasks = []
-        built = await build(settings, Surroundings(clock, failpoints, stack, descriptors))
+        built = await build(settings, Surroundings(clock, failpoints, stack, descriptors, umask))
         if settings.hosted:
             hosted.forget_kubeconfig(settings.cluster.kubeconfig)
         for part in built:

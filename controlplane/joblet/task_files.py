@@ -73,15 +73,15 @@ def open_folder(folder: Path) -> int:
     return _open_beneath(folder.parent, (folder.name,), _FOLDER)
 
 
-def read_head(folder: Path, name: str, most: int) -> bytes | None:
+def read_head(folder: Path, name: str, most: int, *, owner: int | None = None) -> bytes | None:
     """The beginning of the file, at most so many bytes; None when there is no such plain file."""
-    with _opened(folder, name) as file:
+    with _opened(folder, name, owner) as file:
         return None if file is None else _read(file, most, 0)
 
 
-def read_tail(folder: Path, name: str, most: int) -> bytes:
+def read_tail(folder: Path, name: str, most: int, *, owner: int | None = None) -> bytes:
     """The end of the file, at most so many bytes; empty when there is no such plain file."""
-    with _opened(folder, name) as file:
+    with _opened(folder, name, owner) as file:
         return b"" if file is None else _read(file, most, max(0, os.fstat(file).st_size - most))
 
 
@@ -127,8 +127,8 @@ def _open_step_by_step(at: int, steps: Sequence[str], flags: int, mode: int) -> 
 
 
 @contextmanager
-def _opened(folder: Path, name: str) -> Iterator[int | None]:
-    file = open_plain(folder, name)
+def _opened(folder: Path, name: str, owner: int | None) -> Iterator[int | None]:
+    file = open_plain(folder, name, owner=owner)
     try:
         yield file
     finally:

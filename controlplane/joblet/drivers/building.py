@@ -15,11 +15,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from controlplane.aio.clock import Clock, SystemClock, chance
 from controlplane.aio.failpoint import Failpoints
 from controlplane.joblet.attempt_records import AttemptRecords
 from controlplane.joblet.driver import Driver
 from controlplane.joblet.drivers.process.process_driver import ProcessDriver
+from controlplane.joblet.drivers.process.starter import CommandLimits
+from controlplane.joblet.drivers.process.task_area import TaskArea
+from controlplane.joblet.drivers.process.task_user import ROOT, find_task_user
 from controlplane.joblet.drivers.simulated import SimulatedDriver, Simulation
 from controlplane.joblet.housekeeping import keep_small
 from controlplane.joblet.joblet_settings import JobletSettings
@@ -36,17 +41,22 @@ from controlplane.model.quantity import Number
 
 # What a command inherits of the joblet's own environment.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
+log = structlog.get_logger(__name__)
 _SIMULATED_CAPACITY: dict[str, Number] = {"cpu": 16, "memory": 16 * 2**30}
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all drivers of the process share. `descriptors` is how many files a command may have open."""
+    """What all drivers of the process share.
+
+    `descriptors` is how many files a command may have open, `umask` that of the commands.
+    """
 
     clock: Clock
     failpoints: Failpoints
     stack: contextlib.AsyncExitStack
     descriptors: int
+    umask: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +114,19 @@ async def _kubernetes(settings: JobletSettings, around: Surroundings) -> list[Ta
 
 async def _process(settings: JobletSettings, around: Surroundings) -> list[TargetDriver]:
     folder, records = _folder(settings, around.stack)
-    driver = ProcessDriver(
-        folder,
-        records,
-        {name: os.environ[name] for name in INHERITED if name in os.environ},
-        clock=around.clock,
+    environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    area = _task_area(settings, folder.path)
+    if area is not None:
+        around.stack.callback(area.close)
+        environment |= area.user.environment()
+    limits = CommandLimits(
         nice=settings.nice,
         output_limit=int(settings.output_limit),
         descriptors=around.descriptors,
+        processes=settings.max_processes,
+        umask=around.umask,
     )
+    driver = ProcessDriver(folder, records, environment, clock=around.clock, area=area, limits=limits)
     around.stack.callback(driver.close)
     driver.adopt()
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -148,6 +162,16 @@ def _simulated_folder(
     path.mkdir(parents=True, exist_ok=True)
     stack.callback(os.close, lock_folder(path))
     return _records(path, read_boot(), stack), read_secret(path), HighestAttempt(path / "attempts")
+
+
+def _task_area(settings: JobletSettings, folder: Path) -> TaskArea | None:
+    """None when commands run as the user of the joblet, which a joblet of root says at each start."""
+    if settings.run_as:
+        user = find_task_user(settings.run_as)
+        return TaskArea(Path(settings.task_dir or f"{folder}.tasks").resolve(), user)
+    if os.geteuid() == ROOT:
+        log.warning("commands run as root: --run-as USER runs them as another user", target=settings.target)
+    return None
 
 
 def _folder(settings: JobletSettings, stack: contextlib.AsyncExitStack) -> tuple[JobletFolder, AttemptRecords]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from controlplane.aio.clock import Clock
+from controlplane.joblet.drivers.process.rundir import RunDir
 
 TOMBSTONE_SECONDS = 600.0
 
@@ -38,7 +39,7 @@ class KeptRuns:
         """The disk is full: the working folders of the commands are removed now, their output stays for its time."""
         for path in self._due.keys() - self._emptied:
             self._emptied.add(path)
-            asyncio.get_running_loop().run_in_executor(None, remove_tree, path / "work")
+            asyncio.get_running_loop().run_in_executor(None, _empty, path)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -50,7 +51,23 @@ class KeptRuns:
                 return
             del self._due[path]
             self._emptied.discard(path)
-            loop.run_in_executor(None, remove_tree, path)
+            loop.run_in_executor(None, _remove, path)
+
+
+def _empty(path: Path) -> None:
+    run = RunDir(path).with_home()
+    if run.home is not None:
+        run.home.empty()
+    else:
+        remove_tree(path / "work")
+
+
+def _remove(path: Path) -> None:
+    """The folder that proves the start goes last."""
+    run = RunDir(path).with_home()
+    if run.home is not None:
+        run.home.remove()
+    remove_tree(path)
 
 
 def remove_tree(path: Path) -> None:

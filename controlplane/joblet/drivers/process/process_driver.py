@@ -27,8 +27,8 @@ from controlplane.joblet.drivers.process.run_log import RunLog
 from controlplane.joblet.drivers.process.rundir import RunDir, Stop, folder_name
 from controlplane.joblet.drivers.process.shim_watch import ShimWatch
 from controlplane.joblet.drivers.process.spawner import Spawner
-from controlplane.joblet.drivers.process.starter import Starter
-from controlplane.joblet.joblet_settings import OUTPUT_LIMIT
+from controlplane.joblet.drivers.process.starter import UNLIMITED, CommandLimits, Starter
+from controlplane.joblet.drivers.process.task_area import TaskArea
 from controlplane.joblet.joblet_state import JobletFolder
 from controlplane.joblet.log_source import LogQuery, LogSource
 from controlplane.joblet.reconcile import observed_task
@@ -52,12 +52,12 @@ class ProcessDriver:
         environment: Mapping[str, str],
         *,
         clock: Clock,
-        nice: int = 0,
-        output_limit: int = OUTPUT_LIMIT,
-        descriptors: int = 0,
+        area: TaskArea | None = None,
+        limits: CommandLimits = UNLIMITED,
     ) -> None:
-        """`descriptors`: how many a command may have, 0 for as many as this process."""
+        """`area`: where commands have their folders, and as which user they run; None for this process's user."""
         self._clock = clock
+        self._area = area
         self._notice: Notice = lambda identity: None
         self._attempts: dict[str, dict[TaskRef, ProcessAttempt]] = {}
         self._dying: set[ProcessAttempt] = set()
@@ -72,10 +72,12 @@ class ProcessDriver:
         self._reaper = Reaper(records, state.boot, clock=clock, reaped=self.changed)
         self._progress = ProgressReader(self._all, self._advance, self._look)
         self._runs = state.path / "runs"
-        self._runs.mkdir(exist_ok=True)
+        self._runs.mkdir(mode=0o700, exist_ok=True)
+        # The output of all commands is in there.
+        self._runs.chmod(0o700)
         self._spawner = Spawner(state.path, environment, self._watch)
-        options = {"nice": nice, "output_limit": output_limit, "descriptors": descriptors}
-        self._starter = Starter(state, self._spawner, environment, options, self, clock=clock)
+        groups = area.user.groups if area is not None else ()
+        self._starter = Starter(state, self._spawner, environment, limits, self, clock=clock, groups=groups)
 
     # Driver
 
@@ -109,6 +111,8 @@ class ProcessDriver:
 
     def start(self, fulfilment: Fulfilment, task: TaskRef) -> None:
         run, subject = self._run_of(fulfilment.order, task), identity_of(fulfilment, task)
+        if self._area is not None:
+            run.home = self._area.new_home(run.path.name)
         give_up_at = self._clock.monotonic() + START_PATIENCE.after(task.attempt)
         attempt = ProcessAttempt(run, subject, observed_task(task, AttemptPhase.STARTING), give_up_at)
         self._attempts.setdefault(fulfilment.id, {})[task] = attempt
@@ -157,6 +161,8 @@ class ProcessDriver:
         except OSError as error:
             log.warning("no shim can be started", error=str(error))
         names = sorted(os.listdir(self._runs))
+        if self._area is not None:
+            self._area.keep_only(set(names))
         self._vanished = {folder_name(*started) for started in self._records.last_started()}.difference(names)
         for name in names:
             run = RunDir(self._runs / name)
@@ -177,7 +183,7 @@ class ProcessDriver:
 
     def _adopt(self, run: RunDir) -> None:
         """A folder without a spec is one in which nothing was begun."""
-        spec = run.spec()
+        spec = run.with_home().spec()
         if spec is None:
             self._kept.add(run.path)
             return

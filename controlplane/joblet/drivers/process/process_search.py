@@ -102,6 +102,30 @@ def kill_marked(variable: str) -> int:
     return killed
 
 
+def kill_group_members(gid: int) -> int:
+    """Kills every process whose real group this is; the number of them, and 0 means certainly none."""
+    killed = 0
+    for pid in processes.pids():
+        if _group_of(pid) == gid:
+            killed += 1
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    return killed
+
+
+def _group_of(pid: int) -> int:
+    """The real group of the process; -1 when it is gone, or a zombie, which nothing can kill."""
+    try:
+        status = (_PROC / str(pid) / "status").read_bytes()
+    except OSError as error:
+        _raise_when_exhausted(error)
+        return -1
+    fields = dict(line.split(b":", 1) for line in status.splitlines() if b":" in line)
+    if fields.get(b"State", b"").split()[:1] in ([b"Z"], [b"X"]):
+        return -1
+    return int(fields[b"Gid"].split()[0]) if b"Gid" in fields else -1
+
+
 def _carries(path: str, mark: bytes) -> bool:
     try:
         with open(f"{path}/environ", "rb") as file:

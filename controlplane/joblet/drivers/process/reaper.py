@@ -51,8 +51,7 @@ class Reaper:
         evidence = await self._insist(attempt.run.shim)
         this_boot = evidence is None or evidence.boot == self._boot
         if this_boot:
-            mark = f"CONTROLPLANE_PROGRESS={attempt.run.progress}"
-            while await self._insist(partial(process_search.kill_marked, mark)):
+            while await self._insist(_killer_of(attempt)):
                 await self._clock.sleep(LOOK_AGAIN_SECONDS)
             self._records.append_later("ended", attempt.subject, pid=evidence.pid if evidence is not None else 0)
         dead = "its shim was killed" if evidence is not None else "the files of its shim were removed"
@@ -75,3 +74,11 @@ class Reaper:
             except OSError as error:
                 log.warning("an attempt cannot be reaped yet", error=str(error))
                 await self._clock.sleep(TROUBLE_SECONDS)
+
+
+def _killer_of(attempt: ProcessAttempt) -> Callable[[], int]:
+    """Kills the processes of the attempt's command; a command that runs as another user cannot leave its group."""
+    home = attempt.run.home
+    if home is not None:
+        return partial(process_search.kill_group_members, home.gid)
+    return partial(process_search.kill_marked, f"CONTROLPLANE_PROGRESS={attempt.run.progress}")

@@ -6,10 +6,12 @@ shim.json   the shim's own evidence that it began; also of the end, where the di
 abandoned   no shim may begin here any more
 stop.json   the joblet's wish to stop, with the reason
 end.json    how the attempt ended, written when no process of the command is left
-files/      resources that other drivers mount as files
-stdout, stderr, progress, artefacts, work/   written by the command
+stdout, stderr              the output of the command, written by the shim
+files/                      resources that other drivers mount as files
+progress, artefacts, work/  written by the command
 
-The command may change all of these: every file is opened by `task_files`, and its content is checked.
+The command may change all of these: every file is opened by `task_files`, and its content is checked. With `--run-as`
+the last two lines are in the `TaskHome` of the attempt instead, and the command cannot reach this folder.
 """
 
 from __future__ import annotations
@@ -20,13 +22,15 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Self, TypeVar
 
 import msgspec
 
 from controlplane.aio.files import try_lock, write_by_rename
 from controlplane.joblet import task_files
 from controlplane.joblet.attempt_records import AttemptIdentity
+from controlplane.joblet.drivers.process.task_area import TaskHome
+from controlplane.joblet.drivers.process.task_user import FIRST_GROUP
 from controlplane.joblet.reconcile import observed_task
 from controlplane.model import texts
 from controlplane.model.fulfilment import ObservedTask, TaskRef
@@ -38,6 +42,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _TAIL_BYTES = 4096
 # No fulfilment, and so no command, is larger than etcd accepts.
 _MOST_BYTES = 8 << 20
+_PRIVATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 # The reason of an attempt that could not begin for want of disk, descriptors or processes: default policies retry it.
 EXHAUSTED = "Evicted"
@@ -45,10 +50,19 @@ T = TypeVar("T")
 _Word = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True):
+class RunAs(msgspec.Struct, frozen=True):
+    """The folder of the attempt in its area, the user of the command, and the group that only this attempt has."""
+
+    folder: str
+    uid: Annotated[int, msgspec.Meta(ge=1)]
+    gid: Annotated[int, msgspec.Meta(ge=FIRST_GROUP)]
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     subject: AttemptIdentity
     command: tuple[str, ...]
     time_limit: float | None = None
+    run_as: RunAs | None = None
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,22 +89,43 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunDir:
-    def __init__(self, path: Path) -> None:
+    """`home` is where the command works, when it runs as another user; else the command works in this folder."""
+
+    def __init__(self, path: Path, home: TaskHome | None = None) -> None:
         self.path = path
+        self.home = home
+
+    def with_home(self) -> Self:
+        """This folder with the home that its spec names."""
+        spec = self.spec()
+        if spec is not None and (run_as := spec.run_as) is not None:
+            self.home = TaskHome(Path(run_as.folder), run_as.uid, run_as.gid)
+        return self
+
+    @property
+    def task_folder(self) -> Path:
+        return self.path if self.home is None else self.home.path
+
+    @property
+    def _task_owner(self) -> int | None:
+        return None if self.home is None else self.home.uid
 
     @property
     def progress(self) -> Path:
-        return self.path / "progress"
+        return self.task_folder / "progress"
 
     @property
     def artefacts(self) -> Path:
-        return self.path / "artefacts"
+        return self.task_folder / "artefacts"
 
     def prepare(self, spec: Spec) -> None:
         """Makes the folder, in which a shim may be spawned then. FileExistsError when the attempt was begun before."""
-        self.path.mkdir(parents=True)
+        self.path.mkdir(mode=0o700, parents=True)
         try:
-            (self.path / "work").mkdir()
+            if self.home is not None:
+                self.home.make()
+            else:
+                (self.path / "work").mkdir(mode=0o700)
             write_by_rename(self.path / "spec.json", msgspec.json.encode(spec) + b"\n")
         except OSError:
             self.discard()
@@ -98,14 +133,22 @@ class RunDir:
 
     def place_files(self, contents: Iterable[str]) -> None:
         """After `prepare`: writes files that only the user of the command may read, in the order of `file`."""
+        if self.home is not None:
+            self.home.place_files(contents)
+            return
         for number, text in enumerate(contents):
             path = self.file(number)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            path.chmod(0o400)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            with open(os.open(path, _PRIVATE, 0o400), "w", encoding="utf-8") as file:
+                file.write(text)
 
     def discard(self) -> None:
-        """Undoes `prepare` for an attempt that was not spawned, which may begin once more. Takes no descriptor."""
+        """Undoes `prepare` for an attempt that was not spawned, which may begin once more.
+
+        Takes no descriptor, but for a command of another user: what is left of it is removed before it begins again.
+        """
+        if self.home is not None:
+            self.home.remove()
         for number in itertools.count():
             try:
                 os.unlink(self.file(number))
@@ -119,7 +162,7 @@ class RunDir:
                 os.rmdir(folder)
 
     def file(self, number: int) -> Path:
-        return self.path / "files" / str(number)
+        return self.task_folder / "files" / str(number)
 
     def spec(self) -> Spec | None:
         """None also when the file is not the spec of this folder's own attempt."""
@@ -167,7 +210,11 @@ class RunDir:
         return None
 
     def percent(self) -> int | None:
-        words = task_files.read_tail(self.path, "progress", _TAIL_BYTES).decode(errors="replace").split()
+        words = (
+            task_files.read_tail(self.task_folder, "progress", _TAIL_BYTES, owner=self._task_owner)
+            .decode(errors="replace")
+            .split()
+        )
         if not words:
             return None
         try:
@@ -176,7 +223,8 @@ class RunDir:
             return None
 
     def urls(self) -> tuple[str, ...]:
-        content = task_files.read_head(self.path, "artefacts", MAX_ARTEFACTS * (MAX_URL + 1)) or b""
+        most = MAX_ARTEFACTS * (MAX_URL + 1)
+        content = task_files.read_head(self.task_folder, "artefacts", most, owner=self._task_owner) or b""
         lines = [line.strip() for line in content.decode(errors="replace").splitlines()]
         return tuple(url for url in lines if len(url) <= MAX_URL and _URL.fullmatch(url))[:MAX_ARTEFACTS]
 

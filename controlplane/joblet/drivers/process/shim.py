@@ -49,7 +49,7 @@ FULL_SECONDS = 5.0
 # A suspended machine wakes no timer: the shim of a holder looks at its clock this often.
 LOOK_SECONDS = 1.0
 DRAIN_SECONDS = 2.0
-_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS, _CAP_AMBIENT, _CLEAR_ALL = 1, 36, 38, 47, 4
 # Signals that the interpreter ignores, or a shell that started the joblet in the background.
 _IGNORED = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGHUP)
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -156,15 +156,19 @@ def become_command(run: ShimRun, failed: int, shim: int, outputs: tuple[int, ...
     try:
         os.setsid()
         be_nice(run.nice)
+        if run.umask >= 0:
+            os.umask(run.umask)
+        set_limits(run)
+        if run.run_as is not None:
+            become_user(run.run_as, outputs)
+        # A change of user would take this back.
         _prctl(_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
         if os.getppid() != shim:
             os._exit(127)
         os.dup2(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), 0, inheritable=True)
         for target, output in enumerate(outputs, 1):
             os.dup2(output, target, inheritable=True)
-        if run.descriptors:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (run.descriptors, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-        os.chdir(run.path("work"))
+        os.chdir(run.task_folder + "/work")
         for ignored in _IGNORED:
             _signal.signal(ignored, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
@@ -175,6 +179,30 @@ def become_command(run: ShimRun, failed: int, shim: int, outputs: tuple[int, ...
         os.write(failed, b"22")
     finally:
         os._exit(127)
+
+
+def set_limits(run: ShimRun) -> None:
+    if run.descriptors:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (run.descriptors, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    if run.run_as is not None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if run.processes:
+            resource.setrlimit(resource.RLIMIT_NPROC, (run.processes, run.processes))
+
+
+def become_user(run_as: tuple[int, int, tuple[int, ...]], outputs: tuple[int, ...]) -> None:
+    """Gives up the user of the joblet, its groups and all capabilities, for good. Raises OSError."""
+    uid, gid, groups = run_as
+    for output in outputs:
+        # So that the command can open /dev/stdout and /dev/stderr.
+        os.fchown(output, uid, -1)
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    # A joblet that is not root may have its capabilities as ambient ones, which a change of user leaves.
+    _prctl(_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
+    if _prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "")
 
 
 def watch(run: ShimRun) -> tuple[str, int]:

@@ -38,7 +38,7 @@ class OutputFile:
         if self.file < 0:
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                self.file = os.open(self.path, flags, 0o644)
+                self.file = os.open(self.path, flags, 0o600)
             except OSError:
                 return False
         return True

@@ -35,6 +35,11 @@ class ShimRun:
         self.until: float = read["until"] + boottime() - time.monotonic() if until is None else until
         self.output_limit: int = read.get("output_limit", OUTPUT_LIMIT)
         self.descriptors: int = read.get("descriptors", 0)
+        self.processes: int = read.get("processes", 0)
+        self.umask: int = read.get("umask", -1)
+        # Where the command works, and its user, group and further groups: None for those of the shim.
+        self.task_folder: str = read.get("task_folder") or self.folder
+        self.run_as: tuple[int, int, tuple[int, ...]] | None = read.get("run_as")
         self.started = ""
         self.group = 0
         self.file = -1
@@ -49,7 +54,7 @@ class ShimRun:
         new, content = self.path(name + ".new"), ("{" + text + "}").ljust(EVIDENCE_BYTES - 1).encode() + b"\n"
         if os.path.lexists(new):
             os.unlink(new)
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             if os.write(file, content) < len(content):
                 raise OSError(errno.ENOSPC, "")
@@ -86,7 +91,7 @@ class ShimRun:
 
     def append(self, line: bytes) -> None:
         """Raises OSError when not all of the line is in the records. The next line ends a torn one first."""
-        records = os.open(self.data + "/records.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        records = os.open(self.data + "/records.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         whole = b"\n" + line if self.torn else line
         try:
             self.torn = os.write(records, whole) < len(whole)

@@ -13,15 +13,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from controlplane.aio.clock import Clock
 from controlplane.joblet import task_files
 from controlplane.joblet.attempt_records import json_fields
 from controlplane.joblet.drivers.process.attempt import TROUBLE_SECONDS, ProcessAttempt
-from controlplane.joblet.drivers.process.rundir import EXHAUSTED, End, RunDir, Spec, exhausted_message
+from controlplane.joblet.drivers.process.rundir import EXHAUSTED, End, RunAs, RunDir, Spec, exhausted_message
 from controlplane.joblet.drivers.process.spawner import Spawner
 from controlplane.joblet.environment import environment_of, expand
+from controlplane.joblet.joblet_settings import OUTPUT_LIMIT
 from controlplane.joblet.joblet_state import JobletFolder
 from controlplane.joblet.reconcile import observed_task
 from controlplane.model import times
@@ -53,23 +55,43 @@ class StartListener(Protocol):
         """The observation of the attempt changed."""
 
 
-class Starter:
-    """`options` are the parts of a shim's spec that are the same for all attempts."""
+class CommandLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a shim's spec that are the same for all attempts.
 
+    output_limit: the bytes that are kept of each output, 0 for all.
+    descriptors: how many a command may have open, 0 for as many as this process.
+    processes: how many processes the user of the commands may have, 0 for as many as the machine allows.
+    umask: of the commands; -1 for that of this process.
+    """
+
+    nice: int = 0
+    output_limit: int = OUTPUT_LIMIT
+    descriptors: int = 0
+    processes: int = 0
+    umask: int = -1
+
+
+UNLIMITED = CommandLimits()
+
+
+class Starter:
     def __init__(
         self,
         state: JobletFolder,
         spawner: Spawner,
         environment: Mapping[str, str],
-        options: Mapping[str, int],
+        limits: CommandLimits,
         listener: StartListener,
         *,
         clock: Clock,
+        groups: tuple[int, ...] = (),
     ) -> None:
+        """`groups`: further groups of a command that runs as another user."""
         self._state = state
+        self._groups = groups
         self._spawner = spawner
         self._environment = dict(environment)
-        self._options = dict(options)
+        self._limits: dict[str, int] = msgspec.to_builtins(limits)
         self._listener = listener
         self._clock = clock
 
@@ -81,6 +103,7 @@ class Starter:
             subject=attempt.subject,
             command=tuple(expand(job.command, environment)) if job is not None else (),
             time_limit=job.time_limit if job is not None else None,
+            run_as=RunAs(str(home.entry), home.uid, home.gid) if (home := attempt.run.home) is not None else None,
         )
         try:
             attempt.run.prepare(spec)
@@ -133,7 +156,9 @@ class Starter:
             "holder": bool(attempt.subject.holds),
             "boot": self._state.boot,
             "until_boottime": self._state.confirmed_until,
-            **self._options,
+            "task_folder": str(attempt.run.task_folder),
+            "run_as": self._identity(attempt.run),
+            **self._limits,
         }
         attempt.awaited = True
         try:
@@ -144,6 +169,10 @@ class Starter:
             attempt.awaited = False
             raise
         asyncio.get_running_loop().add_reader(running, self._spoke, attempt, running)
+
+    def _identity(self, run: RunDir) -> tuple[int, int, tuple[int, ...]] | None:
+        """User, group and further groups of the command; None for those of this process."""
+        return None if run.home is None else (run.home.uid, run.home.gid, self._groups)
 
     def _born(self, attempt: ProcessAttempt, pidfd: int | None) -> None:
         attempt.awaited = False
@@ -175,4 +204,5 @@ def _environment_of(fulfilment: Fulfilment, task: TaskRef, run: RunDir) -> dict[
         **{name: files.get(value, value) for name, value in environment_of(fulfilment, task).items()},
         "CONTROLPLANE_PROGRESS": str(run.progress),
         "CONTROLPLANE_ARTEFACTS": str(run.artefacts),
+        **({"TMPDIR": str(run.home.path / "tmp")} if run.home is not None else {}),
     }
