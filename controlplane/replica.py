@@ -50,6 +50,7 @@ from controlplane.model.errors import ControlPlaneError, Deposed, Unavailable
 from controlplane.model.event import Folding, Happening
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Candidate
+from controlplane.model.outside_hosts import OutsideHosts
 from controlplane.model.scalepolicy import CLUSTER_API
 from controlplane.providers.local import LocalProvider
 from controlplane.providers.webhook import WebhookProvider
@@ -197,7 +198,8 @@ class Replica:
         """
         command = (*JOBLET, "--driver", "kubernetes", "--hosted", "--endpoints", endpoint)
         with folder_of(self._settings) as folder:
-            launch = Launch(command, _environment(self._settings), folder, self._credential)
+            hosts = OutsideHosts(self._settings.allowed_hosts)
+            launch = Launch(command, _environment(self._settings), folder, self._credential, hosts)
             record, clock = self._events.record, self._clock
             host = JobletHost(self._cache, self._keyring, incarnation, launch=launch, record=record, clock=clock)
             await self._quarantine.supervise("hosting", "Cluster", "hosted joblets", host.run)
@@ -292,7 +294,7 @@ def providers_of(
         providers["local"] = LocalProvider(folder, endpoints, _environment(settings), credential)
     secret = settings.read_webhook_secret()
     if secret:
-        providers["webhook"] = WebhookProvider(secret, clock)
+        providers["webhook"] = WebhookProvider(secret, clock, hosts=OutsideHosts(settings.allowed_hosts))
     if settings.cluster_api_kubeconfig:
         # The import takes a second, so replicas without the provider skip the import.
         from controlplane.providers.cluster_api import ClusterApiProvider, by_file

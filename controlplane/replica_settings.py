@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from controlplane.model import address, quantity, web_url
 from controlplane.model.errors import Invalid
+from controlplane.model.outside_hosts import OutsideHosts
 
 # Of a leader's lease, in seconds.
 DEFAULT_TTL = 5
@@ -57,6 +58,9 @@ class ReplicaSettings:
     )
     local_endpoints: str = _setting("", "Replicas that those joblets connect to; empty: this replica.")
     webhook_secret: str = _setting("", "Secret that signs webhooks, file:PATH or env:NAME; empty: no provider webhook.")
+    allowed_hosts: str = _setting(
+        "", "Hosts that webhooks and kubeconfigs may name, separated by commas; empty: all but link-local addresses."
+    )
     secret_key_file: str = _setting("", "File with the keys that seal secrets; empty: no secrets, no hosted joblets.")
     cluster_key_file: str = _setting("", "File with the key by which replicas prove themselves to each other.")
     oidc_issuer: str = _setting("", "URL of the issuer whose JWTs are taken as credentials; empty: none are.")
@@ -88,6 +92,7 @@ class ReplicaSettings:
         if self.cluster_api_kubeconfig and not Path(self.cluster_api_kubeconfig).is_file():
             raise Invalid("cluster_api_kubeconfig", f"must be a file, not {self.cluster_api_kubeconfig!r}")
         self._check_oidc()
+        OutsideHosts(self.allowed_hosts)
         where, _, path = self.webhook_secret.partition(":")
         if self.webhook_secret and (where not in ("file", "env") or not path):
             raise Invalid("webhook_secret", f"must be file:PATH or env:NAME, not {self.webhook_secret!r}")

@@ -11,7 +11,7 @@ import asyncio
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -28,12 +28,14 @@ from controlplane.hosting.hosted_targets import (
     instance_secret,
     known_etcd,
     options_of,
+    reason_of,
 )
 from controlplane.model import kubeconfig
 from controlplane.model.driver_traits import KUBERNETES
 from controlplane.model.errors import Refused
 from controlplane.model.event import WARNING, About, Happening, Record
 from controlplane.model.hosting import HostedIdentity
+from controlplane.model.outside_hosts import OutsideHosts
 from controlplane.sealing import Keyring
 
 log = structlog.get_logger(__name__)
@@ -59,12 +61,14 @@ def _scratch(folder: Path) -> Iterator[Path]:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How joblets are started: the command to which target and folder are added, the environment, and the folder below
-    which each joblet has a separate folder. `credential` gives the token for a target and a driver."""
+    which each joblet has a separate folder. `credential` gives the token for a target and a driver; `hosts`
+    bounds the servers of kubeconfigs."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
     folder: Path
     credential: Callable[[str, str], str] = lambda target, driver: ""
+    hosts: OutsideHosts = field(default_factory=OutsideHosts)
 
 
 class JobletHost:
@@ -144,6 +148,7 @@ class JobletHost:
             raise Refused(f"secret {hosted.secret_name!r} is not there")
         content = self._keyring.open(secret)
         config = kubeconfig.parse(content.data.get("kubeconfig", ""), f"secret {hosted.secret_name}: kubeconfig")
+        self._launch.hosts.check(*config.host_and_port)
         cluster, known_attempt = known_etcd(snapshot, hosted.target)
         identity = HostedIdentity(
             secret=instance_secret(hosted, content),
@@ -166,7 +171,7 @@ class JobletHost:
                 del self.pids[hosted.target]
                 await joblet.stop()
         how = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"its hosted joblet {how}" + (f": {last_line}" if last_line else "")
+        return f"its hosted joblet {how}: {reason_of(last_line)}"
 
     def _tell(self, hosted: HostedTarget, reason: str, message: str) -> None:
         log.warning("a hosted joblet does not run", target=hosted.target, reason=reason, message=message)

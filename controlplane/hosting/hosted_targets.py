@@ -10,6 +10,17 @@ from controlplane.cache.snapshot import Snapshot
 from controlplane.model.secret import Content
 from controlplane.store import keys
 
+# By the error that a joblet ends with. Its own words may be those of the server that a kubeconfig names, and the author
+# of a kubeconfig may name any server: users see these sentences only, the replica's log has the words.
+_REASONS = {
+    "Invalid": "its kubeconfig or its settings cannot be used",
+    "Unavailable": "the server of its kubeconfig cannot be reached",
+    "OutcomeUnknown": "the server of its kubeconfig does not answer",
+    "Answered": "the server of its kubeconfig refuses",
+    "Unauthenticated": "the replicas do not take its credential",
+    "Forbidden": "the replicas do not take its credential",
+    "AlreadyExists": "another joblet lives in its folder",
+}
 TREES = frozenset({keys.TARGETS, keys.SECRETS, keys.HOSTING})
 
 
@@ -60,3 +71,10 @@ def known_etcd(snapshot: Snapshot, target: str) -> tuple[str, int]:
     over only if the etcd is another."""
     live = snapshot.live(target)
     return (live.cluster, live.known_attempt) if live is not None else ("", 0)
+
+
+def reason_of(last_line: str) -> str:
+    """Why a joblet ended, by the last line of its log, without any text from outside."""
+    start, _, rest = last_line.partition(": ")
+    name = rest.partition(": ")[0] if start == "error" else ""
+    return _REASONS.get(name, "the log of its replica says why")

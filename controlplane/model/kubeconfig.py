@@ -23,6 +23,8 @@ from controlplane.model.object import Part
 MAX_BYTES = 64 * 1024
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
+_PATH = re.compile(r"(/[A-Za-z0-9/._~%-]{0,1000})?")
+_ENCRYPTED = re.compile(r"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type:.*ENCRYPTED", re.MULTILINE)
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 _FILES = "must not name a file: put its content into {} instead"
 
@@ -59,6 +61,11 @@ class Kubeconfig(Part, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Kubeconfig(server={self.server!r}, namespace={self.namespace!r})"
 
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        parts = urlsplit(self.server)
+        return parts.hostname or "", parts.port or 443
+
     def hidden(self) -> tuple[str, ...]:
         """Values that must never be shown, as they may appear within a line of text."""
         lines = self.client_key.splitlines()
@@ -80,7 +87,7 @@ def parse(text: str, path: str = "kubeconfig") -> Kubeconfig:
     cluster = _named(clusters, context, "cluster", where)
     user = _named(users, context, "user", where)
     return Kubeconfig(
-        server=cluster["server"],
+        server=_server(cluster["server"], "server"),
         ca=_pem(cluster.get("certificate-authority-data", "")),
         tls_server_name=cluster.get("tls-server-name", ""),
         token=user.get("token", ""),
@@ -123,14 +130,15 @@ def _check_cluster(cluster: dict[str, Any], path: str) -> None:
     if cluster.pop("disable-compression", False) not in (True, False):
         raise Invalid(f"{path}.disable-compression", "must be true or false")
     _only(cluster, _CLUSTER, path)
-    _check_server(_text(cluster, "server", path), f"{path}.server")
+    _server(_text(cluster, "server", path), f"{path}.server")
     _check_pem(_text(cluster, "certificate-authority-data", path), "CERTIFICATE", f"{path}.certificate-authority-data")
     name = _text(cluster, "tls-server-name", path)
     if name and not _HOST.fullmatch(name):
         raise Invalid(f"{path}.tls-server-name", "must be the name of a host")
 
 
-def _check_server(server: str, path: str) -> None:
+def _server(server: str, path: str) -> str:
+    """The URL, put together anew from its parts: a parser drops characters that another parser may understand."""
     try:
         parts = urlsplit(server)
         sound = bool(parts.hostname and _HOST.fullmatch(parts.hostname)) and (parts.port is None or parts.port > 0)
@@ -140,6 +148,10 @@ def _check_server(server: str, path: str) -> None:
         raise Invalid(path, "must be an https URL")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise Invalid(path, "must hold no user, password, query or fragment")
+    if not _PATH.fullmatch(parts.path):
+        raise Invalid(path, "must have a path of letters, digits and /._~%- only")
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"https://{host}{f':{parts.port}' if parts.port is not None else ''}{parts.path}"
 
 
 def _check_user(user: dict[str, Any], path: str) -> None:
@@ -248,6 +260,8 @@ def _check_pem(data: str, what: str, path: str) -> None:
         text = base64.b64decode("".join(data.split()), validate=True).decode("ascii")
     except ValueError:
         raise Invalid(path, "must be PEM in base64") from None
+    if _ENCRYPTED.search(text):
+        raise Invalid(path, "must not be encrypted: nobody is there to give its password")
     if not re.search(rf"-----BEGIN [A-Z0-9 ]*{what}-----", text):
         raise Invalid(path, f"must hold a {what.lower()} in PEM")
 

@@ -25,6 +25,7 @@ from controlplane.hosting.host import JobletHost, Launch
 from controlplane.model.event import Happening
 from controlplane.model.hosting import Hosting
 from controlplane.model.object import Object
+from controlplane.model.outside_hosts import OutsideHosts
 from controlplane.model.secret import Content, Secret
 from controlplane.model.target import Live, Target
 from controlplane.sealing import Key, Keyring
@@ -74,9 +75,9 @@ class Stage:
         sealed = KEYRING.seal(Secret(name=name, id="secret-1"), Content(data={"kubeconfig": text}, seed=SEED))
         await self.put(keys.config("secrets", name), sealed)
 
-    def host(self, life: str = "life-1", keyring: Keyring = KEYRING) -> JobletHost:
+    def host(self, life: str = "life-1", keyring: Keyring = KEYRING, hosts: OutsideHosts | None = None) -> JobletHost:
         command = (sys.executable, "-c", STAND_IN, "--notes", str(self.notes))
-        launch = Launch(command, {"PATH": os.environ["PATH"]}, self.notes / "folders")
+        launch = Launch(command, {"PATH": os.environ["PATH"]}, self.notes / "folders", hosts=hosts or OutsideHosts())
         return JobletHost(self.cache, keyring, life, launch=launch, record=self.told.append, clock=SystemClock())
 
     def started(self, target: str = "t") -> list[dict[str, Any]]:
@@ -239,13 +240,21 @@ async def test_one_that_is_killed_is_started_again_and_an_event_tells(stage: Sta
     assert "signal 9" in stage.told[0].message
 
 
-async def test_what_it_says_when_it_breaks_is_told_without_what_is_secret(stage: Stage) -> None:
+async def test_a_server_that_is_not_allowed_is_never_spoken_to(stage: Stage) -> None:
+    await stage.give("t", "life-1")
+    async with running(stage.host(hosts=OutsideHosts("*.clusters.example"))):
+        await eventually(lambda: stage.told or None)
+    assert stage.told[0].reason == "HostingFailed"
+    assert "--allowed-hosts" in stage.told[0].message
+    assert not stage.started()
+
+
+async def test_what_it_says_when_it_breaks_is_not_told_to_users(stage: Stage) -> None:
     (stage.notes / "broken").touch()
     await stage.give("t", "life-1")
     async with running(stage.host()):
         await eventually(lambda: len(stage.told) > 1 or None)
-    assert stage.told[0].message.startswith("its hosted joblet ended with exit code 1: cannot go on with")
-    assert TOKEN not in stage.told[0].message
+    assert stage.told[0].message == "its hosted joblet ended with exit code 1: the log of its replica says why"
 
 
 @pytest.mark.parametrize("broken", ["unsafe", "other-key", "swapped"])

@@ -19,9 +19,10 @@ from controlplane.aio.clock import SystemClock
 from controlplane.controller_manager import controllers
 from controlplane.controller_manager.made_targets import Providing
 from controlplane.model.errors import OutcomeUnknown, Refused, Unavailable
+from controlplane.model.outside_hosts import OutsideHosts
 from controlplane.model.scalepolicy import Made, MadePhase, TargetTemplate
 from controlplane.providers.retry_policy import RetryPolicy
-from controlplane.providers.webhook import WebhookProvider
+from controlplane.providers.webhook import NOT_ACCEPTED, BoundedResolver, WebhookProvider
 from controlplane.store import keys
 from tests.builders import an_identity
 from tests.component.leader_stage import Replica, following, lead, running
@@ -41,6 +42,8 @@ class Hook:
 
     def __init__(self) -> None:
         self.url = ""
+        # The URL that the receiver believes to be its own, if another than its real one.
+        self.audience = ""
         self.silent = 0
         self.answers: list[int] = []
         self.bodies: list[dict[str, Any]] = []
@@ -52,8 +55,10 @@ class Hook:
 
     async def take(self, request: web.Request) -> web.Response:
         body = await request.read()
-        signed = f"{request.headers['Controlplane-Timestamp']}.".encode() + body
-        expected = "sha256=" + hmac.new(SECRET, signed, hashlib.sha256).hexdigest()
+        stamp = request.headers["Controlplane-Timestamp"]
+        signed = f"{request.method}\n{self.audience or self.url}\n{stamp}\n".encode() + body
+        key = hmac.new(SECRET, b"webhook:farm", hashlib.sha256).hexdigest()
+        expected = "v2=" + hmac.new(key.encode(), signed, hashlib.sha256).hexdigest()
         if not hmac.compare_digest(request.headers["Controlplane-Signature"], expected):
             return web.Response(status=401)
         key, told = request.headers["Idempotency-Key"], json.loads(body)
@@ -146,23 +151,60 @@ async def test_answers_say_whether_to_ask_again(hook: Hook) -> None:
     with pytest.raises(Unavailable):
         await provider.resize(made)
     hook.answers = [400]
-    with pytest.raises(Refused, match="400"):
+    with pytest.raises(Refused, match=NOT_ACCEPTED):
         await provider.create(made)
     hook.answers = [404]
     await provider.remove(made)
     hook.answers = [302]
-    with pytest.raises(Refused, match="302"):
+    with pytest.raises(Refused, match=NOT_ACCEPTED):
         await provider.remove(made)
 
 
 async def test_a_wrong_secret_is_refused_and_nobody_there_is_unavailable(hook: Hook) -> None:
     provider, made = asked(hook, secret=b"else")
-    with pytest.raises(Refused, match="401"):
+    with pytest.raises(Refused, match=NOT_ACCEPTED):
         await provider.create(made)
     assert hook.clusters == []
     nowhere = {name: getattr(made, name) for name in made.__struct_fields__} | {"url": "http://127.0.0.1:1/"}
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match=NOT_ACCEPTED):
         await provider.create(Made(**nowhere))
+
+
+async def test_a_request_for_one_receiver_or_policy_is_no_request_for_another(hook: Hook) -> None:
+    provider, made = asked(hook)
+    hook.audience = "https://another.example/hook"
+    with pytest.raises(Refused):
+        await provider.create(made)
+    hook.audience = ""
+    with pytest.raises(Refused):
+        await provider.create(replace(made, policy="another"))
+    assert hook.clusters == []
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("http://10.1.2.3/hook", ""),
+        ("https://169.254.169.254/latest/meta-data", ""),
+        ("https://[fe80::1]/", ""),
+        ("https://[::ffff:169.254.169.254]/", ""),
+        ("https://hooks.example/", "other.example"),
+        ("https://127.0.0.1:1/", "127.0.0.1:2"),
+    ],
+)
+async def test_hosts_that_are_not_allowed_are_never_asked(url: str, allowed: str) -> None:
+    provider = WebhookProvider(SECRET, SystemClock(), QUICK, OutsideHosts(allowed))
+    with pytest.raises(Refused, match=r"its (host|url)"):
+        await provider.create(replace(MADE, url=url))
+
+
+async def test_a_name_of_a_link_local_address_is_never_asked() -> None:
+    """A number is a name for a parser of URLs, and an address for the resolver."""
+    resolver = BoundedResolver(OutsideHosts())
+    assert [entry["host"] for entry in await resolver.resolve("0x7f000001", 443)] == ["127.0.0.1"]
+    with pytest.raises(OSError, match="is allowed"):
+        await resolver.resolve("0xa9fea9fe", 443)
+    await resolver.close()
 
 
 async def test_leaders_that_die_while_it_is_silent_make_one_cluster_and_remove_it_once(etcd: Etcd, hook: Hook) -> None:

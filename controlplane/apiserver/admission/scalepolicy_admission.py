@@ -16,6 +16,7 @@ from controlplane.apiserver.admission.fields import at
 from controlplane.model.bounds import MOST_COUNTED, MOST_SECONDS
 from controlplane.model.driver_traits import DRIVERS, KUBERNETES, PROCESS, WITH_NODES
 from controlplane.model.errors import Invalid, LimitExceeded
+from controlplane.model.outside_hosts import is_loopback
 from controlplane.model.quantity import Number
 from controlplane.model.scalepolicy import (
     CLUSTER_API,
@@ -201,3 +202,5 @@ def _url(policy: ScalePolicy, path: str) -> None:
         raise Invalid(path, f"{rule}, not {policy.url!r}")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise Invalid(path, "must hold no user, password or fragment")
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+        raise Invalid(path, "must begin with https://, or name a loopback address")

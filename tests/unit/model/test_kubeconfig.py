@@ -52,6 +52,16 @@ def test_a_sound_one_becomes_what_is_needed_of_it() -> None:
     assert found == kubeconfig.Kubeconfig(server="https://127.0.0.1:6443", ca=PEM, token=TOKEN, namespace="jobs")
 
 
+def test_the_server_is_put_together_from_its_parts() -> None:
+    """Parsers of URLs leave out tabs and line ends, which others take for parts of the URL."""
+    for raw, server in (
+        ("https://CLUSTER.example:6443/k8s/a", "https://cluster.example:6443/k8s/a"),
+        ("https://a.exa\tmple", "https://a.example"),
+        ("https://[fd00::1]:6443", "https://[fd00::1]:6443"),
+    ):
+        assert kubeconfig.parse(changed(cluster(server=raw))).server == server
+
+
 def test_a_client_certificate_serves_as_well_as_a_token() -> None:
     def change(config: dict[str, Any]) -> None:
         config["users"][0]["user"] = {
@@ -101,6 +111,13 @@ REFUSED: list[tuple[Change, str]] = [
     (cluster(server="https://u:p@a"), "clusters[0].cluster.server"),
     (cluster(server="https://a?b=c"), "clusters[0].cluster.server"),
     (cluster(server="https://a:99999"), "clusters[0].cluster.server"),
+    (cluster(server="https://a/b c"), "clusters[0].cluster.server"),
+    (cluster(server="https://a/\u202eb"), "clusters[0].cluster.server"),
+    (user(client_key_data=base64_of("-----BEGIN ENCRYPTED PRIVATE KEY-----\n")), "users[0].user.client-key-data"),
+    (
+        user(client_key_data=base64_of("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n")),
+        "users[0].user.client-key-data",
+    ),
     (cluster(server="unix:///run/k.sock"), "clusters[0].cluster.server"),
     (cluster(certificate_authority_data="!"), "clusters[0].cluster.certificate-authority-data"),
     (cluster(certificate_authority_data=base64_of("no pem")), "clusters[0].cluster.certificate-authority-data"),

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http
 import json
 import random
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ _BACKOFF = doubling(0.1, 10.0, jitter=0.5)
 _PAGE = "500"
 _CONTENT = {"PATCH": "application/merge-patch+json"}
 _TOO_MANY = 429
+_REASON = re.compile(r"[A-Za-z]{1,60}")
 _MOST_RETRY_AFTER = 60.0
 
 
@@ -227,15 +230,22 @@ def _compacted(error: Answered) -> Compacted:
 
 
 def _answered(response: aiohttp.ClientResponse, raw: bytes) -> Answered:
-    """The API explains a refusal in a Status; a proxy in front of it may answer with any other text."""
-    try:
-        decoded = json.loads(raw)
-    except ValueError:
-        decoded = None
-    status = decoded if isinstance(decoded, dict) else {}
-    message = str(status.get("message") or texts.cut(raw.decode(errors="replace"), texts.MESSAGE_CHARACTERS))
+    """The API explains a refusal in a Status. Any other text is left out: a kubeconfig may name any server, and users
+    must not read through a joblet what that server says."""
+    decoded = _decode(raw)
+    status = decoded if decoded.get("kind") == "Status" else {}
+    message = texts.cut(str(status.get("message") or "the answer is no Status of a cluster"), texts.MESSAGE_CHARACTERS)
     after = _seconds(response.headers.get("Retry-After", ""))
-    return Answered(response.status, str(status.get("reason") or response.reason), message, after)
+    return Answered(response.status, _reason(status.get("reason"), response.status), message, after)
+
+
+def _reason(given: object, status: int) -> str:
+    if isinstance(given, str) and _REASON.fullmatch(given):
+        return given
+    try:
+        return http.HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"
 
 
 def _decode(raw: bytes) -> Json:
