@@ -27,13 +27,20 @@ def read_private(path: str, field: str, *, most_bytes: int = _MOST_BYTES) -> byt
             content = file.read(most_bytes + 1)
     except OSError as error:
         raise Invalid(field, f"cannot be read from {path}: {error.strerror}") from None
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    if not is_private(stat.S_IMODE(status.st_mode), status.st_uid, os.geteuid()):
         raise Invalid(field, f"{path} must not be open to others: chmod 600 {path}")
     if status.st_uid not in (os.geteuid(), _ROOT):
         raise Invalid(field, f"{path} must belong to the user who runs this process, or to root")
     if len(content) > most_bytes:
         raise Invalid(field, f"{path} is too long for a key file")
     return content
+
+
+def is_private(mode: int, owner: int, user: int) -> bool:
+    """Whether nobody but the owner of the file may use it. A file of root may also be readable for a group, by a user
+    who is not root: systemd and Kubernetes hand their credentials over like that."""
+    open_to_others = 0o037 if owner == _ROOT and user != _ROOT else 0o077
+    return not mode & open_to_others
 
 
 def make_private(path: Path, make_content: Callable[[], bytes]) -> None:

@@ -13,11 +13,12 @@ from typing import Annotated
 import typer
 
 import controlplane
-from controlplane.cli import serve_command, shell
+from controlplane.cli import reseal_command, serve_command, shell
 from controlplane.standalone.endpoints import find_endpoints
 
 app = shell.application("controlplane", "Run a control plane, or a part of one.")
 serve_command.register(app)
+reseal_command.register(app)
 
 _DIR = Annotated[
     Path | None, typer.Option("--data-dir", metavar="DIR", help="Data folder [env CONTROLPLANE_DATA_DIR].")

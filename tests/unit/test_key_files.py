@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from controlplane.aio.clock import chance
-from controlplane.key_files import make_cluster_key, read_cluster_key, read_private
+from controlplane.key_files import is_private, make_cluster_key, read_cluster_key, read_private
 from controlplane.model.errors import Invalid
 
 
@@ -63,3 +66,46 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(path, 12345, 12345)
     with pytest.raises(Invalid, match="must belong to the user"):
         read_private(str(path), "some_file")
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "user", "private"),
+    [
+        (0o400, 1000, 1000, True),
+        (0o600, 1000, 1000, True),
+        (0o440, 1000, 1000, False),
+        (0o404, 1000, 1000, False),
+        (0o440, 0, 1000, True),
+        (0o640, 0, 1000, True),
+        (0o460, 0, 1000, False),
+        (0o450, 0, 1000, False),
+        (0o444, 0, 1000, False),
+        (0o442, 0, 1000, False),
+        (0o440, 0, 0, False),
+        (0o400, 0, 0, True),
+    ],
+)
+def test_a_group_may_read_a_file_of_root_for_a_user_who_is_not(mode: int, owner: int, user: int, private: bool) -> None:
+    assert is_private(mode, owner, user) is private
+
+
+_AS_ANOTHER_USER = """
+import os, sys
+from controlplane.key_files import read_private
+os.setgroups([])
+os.setgid(12345)
+os.setuid(12346)
+print(len(read_private(sys.argv[1], "f")))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_mounted_secret_is_read_as_systemd_and_kubernetes_hand_it_over() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o711)
+        path = Path(folder) / "keys"
+        path.write_bytes(b"Z" * 32)
+        path.chmod(0o440)
+        os.chown(path, 0, 12345)
+        done = subprocess.run([sys.executable, "-c", _AS_ANOTHER_USER, str(path)], capture_output=True, text=True)
+    assert done.stdout == "32\n", done.stderr
