@@ -35,7 +35,7 @@ from tests.kubernetes.conftest import binary_or_skip
 from tests.kubernetes.kubelet import PATIENCE_SECONDS, Cluster, Json, Kubelet
 from tests.kubernetes.server import KubeServer, running_server
 
-MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes" / "joblet.yaml"
+FILES = [Path(__file__).parents[2] / "deploy" / "kubernetes" / name for name in ("namespaces.yaml", "joblet.yaml")]
 USER = "system:serviceaccount:controlplane:joblet"
 TASKS = "controlplane-tasks"
 _PATHS = {
@@ -54,7 +54,7 @@ Right = tuple[str, str, str]
 
 
 def documents() -> list[Json]:
-    return list(yaml.safe_load_all(MANIFEST.read_text()))
+    return [document for file in FILES for document in yaml.safe_load_all(file.read_text())]
 
 
 def rights() -> list[Right]:
