@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.benchmarks import engine, failover, flow, latency, packing, place, plans, rows, stats, submit
+from tests.benchmarks import engine, failover, flow, footprint, latency, packing, place, plans, rows, stats, submit
 
 BENCHES = {
     "failover": failover.run,
@@ -17,6 +17,7 @@ BENCHES = {
     "plans": plans.run,
     "flow": flow.run,
     "stats": stats.run,
+    "footprint": footprint.run,
 }
 LATER = ("edges", "bids")
 

@@ -32,7 +32,7 @@ _HEADERS = {
     "joblet.yaml": """\
 # Made from deploy/chart by scripts/manifests. Edit: the image, the target, and the endpoints.
 # Its token, made by an administrator of the control plane, and the CA are Secrets that this file does not make:
-#   cpctl token create --subject eu-1 --role joblet --target eu-1 --driver kubernetes -o name > token
+#   cpctl enrol eu-1 --driver kubernetes -o name > token
 #   kubectl -n controlplane create secret generic joblet --from-file=token=token
 #   kubectl -n controlplane create secret generic controlplane-ca --from-file=ca.crt=ca.crt
 # Its rights are exactly what the driver asks for: tests/kubernetes/test_least_rights.py runs it with them.
