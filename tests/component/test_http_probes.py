@@ -58,6 +58,22 @@ async def test_a_replica_without_a_picture_of_etcd_lives_but_is_not_ready(stage:
     await healthy(api, health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
+@pytest.mark.parametrize(
+    "raw", [b"GET * HTTP/9.9", b"GET /livez HTTP/1.1\r\nno colon", b"\xff\x1b[2J", b"GET http://[::1/ HTTP/1.1"]
+)
+async def test_bytes_that_are_no_http_write_nothing_into_the_log(
+    stage: Stage, raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, _, port = (await stage.an_api()).server.http_address.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(raw + b"\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    assert answer.split(b" ")[1] == b"400"
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("aiohttp")] == []
+
+
 async def test_a_replica_that_follows_etcd_is_ready(stage: Stage) -> None:
     api = await stage.an_api()
     await api.a_target()

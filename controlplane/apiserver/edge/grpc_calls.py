@@ -105,7 +105,7 @@ def _supervised(name: str, serve: Serve) -> Serve:
             await refuse(context, error)
         except Exception as error:
             log.error("unexpected error in a request handler", method=name, exc_info=error)
-            await context.abort(grpc.StatusCode.INTERNAL, f"the replica failed to answer: {type(error).__name__}")
+            await context.abort(grpc.StatusCode.INTERNAL, "the replica failed to answer; its log says why")
 
     return call
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.log import server_logger
 
 from controlplane.apiserver.api_ports import ApiPorts
 from controlplane.apiserver.fresh_reads import why_not_ready
@@ -54,6 +57,12 @@ def answer(status: int, body: dict[str, Any]) -> web.Response:
 
 
 def application(ports: ApiPorts) -> web.Application:
+    server_logger.addFilter(_is_no_fault_of_the_client)
     app = web.Application()
     app.add_routes(Probes(ports).routes())
     return app
+
+
+def _is_no_fault_of_the_client(record: logging.LogRecord) -> bool:
+    """Whether to log. Anybody can send bytes that are no HTTP; aiohttp would log a traceback with these bytes in it."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
