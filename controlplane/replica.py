@@ -25,7 +25,7 @@ from controlplane.aio.clock import Clock, SystemClock, chance, wall_milliseconds
 from controlplane.aio.failpoint import Failpoints
 from controlplane.apiserver.api_ports import ApiPorts, Reads, ReplicaIdentity, Writes
 from controlplane.apiserver.commands.group_writer import GroupWriter
-from controlplane.apiserver.edge.grpc_server import ApiServer
+from controlplane.apiserver.edge.grpc_server import Advertised, ApiServer
 from controlplane.apiserver.issuer_keys import IssuerKeys
 from controlplane.apiserver.jwt_tokens import IssuerRules
 from controlplane.apiserver.jwt_verifier import JwtVerifier
@@ -66,6 +66,7 @@ from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
 from controlplane.store.space_watch import SpaceWatch
 from controlplane.survey.standing_survey import Survey
+from controlplane.tls_files import TlsFiles, TlsSource, TlsWatch
 from controlplane.wire.bounded_http import BoundedHttp
 
 log = structlog.get_logger(__name__)
@@ -87,6 +88,9 @@ class Replica:
         self._incarnation = self._mint.make()
         options = EtcdOptions(settings.etcd, settings.etcd_ca, settings.etcd_cert, settings.etcd_key)
         self._store = Store(options, clock)
+        self._tls = tls_source(settings)
+        self._tls_watch = TlsWatch([it for it in (self._tls, options.trust) if it is not None], clock, self._renewed)
+        self._server: ApiServer | None = None
         # For failures of the replica outside a term; each term has a quarantine of its own.
         self._quarantine = Quarantine(clock, self._record_failure)
         self._cache = Cache(self._store, clock, check_seconds=settings.cache_check, quarantine=self._quarantine)
@@ -121,6 +125,7 @@ class Replica:
                 supervise("replica", "Cluster", "lease renewals", self._renewals.run),
                 supervise("replica", "Cluster", "events", self._events.run),
                 supervise("replica", "Cluster", "survey", self._survey.follow),
+                supervise("replica", "Cluster", "TLS files", self._tls_watch.run),
             )
             following = [tasks.create_task(work) for work in running]
             if self._jwts is not None:
@@ -131,13 +136,8 @@ class Replica:
             await self._know_etcd()
             following.append(tasks.create_task(self._space.run()))
             late = LateElection()
-            server = ApiServer(
-                self._ports(late, incarnation),
-                grpc_address=self._settings.grpc,
-                http_address=self._settings.http,
-                audit=self._settings.audit,
-            )
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.audit.reopen)
+            self._server = server = self._api_server(late, incarnation)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hang_up, server)
             await server.start()
             late.election = self._election(incarnation, server)
             campaign = tasks.create_task(self._campaign(late.election))
@@ -152,6 +152,24 @@ class Replica:
             for task in following:
                 task.cancel()
         await self._store.close()
+
+    def _api_server(self, election: LateElection, incarnation: str) -> ApiServer:
+        settings = self._settings
+        return ApiServer(
+            self._ports(election, incarnation),
+            grpc_address=settings.grpc,
+            http_address=settings.http,
+            audit=settings.audit,
+            advertised=Advertised(settings.grpc_advertise, settings.http_advertise),
+        )
+
+    def _on_hang_up(self, server: ApiServer) -> None:
+        server.audit.reopen()
+        self._tls_watch.look_soon()
+
+    def _renewed(self, source: TlsSource) -> None:
+        if source is self._tls and self._server is not None:
+            self._server.take_new_certificate()
 
     def _open_archive(self) -> Archive | None:
         if not self._settings.archive:
@@ -196,7 +214,9 @@ class Replica:
 
         A replica that is cut off from etcd cannot serve its joblets; another replica hosts the targets then.
         """
-        command = (*JOBLET, "--driver", "kubernetes", "--hosted", "--endpoints", endpoint)
+        ca_file = ca_file_of(self._settings)
+        encrypted = ("--tls-ca", ca_file) if ca_file else ()
+        command = (*JOBLET, "--driver", "kubernetes", "--hosted", "--endpoints", endpoint, *encrypted)
         with folder_of(self._settings) as folder:
             hosts = OutsideHosts(self._settings.allowed_hosts)
             launch = Launch(command, _environment(self._settings), folder, self._credential, hosts)
@@ -218,6 +238,7 @@ class Replica:
             closed=not self._settings.insecure,
             cluster_key=self._cluster_key,
             verifiers=() if self._jwts is None else (self._jwts,),
+            tls=self._tls,
         )
 
     async def _campaign(self, election: Election) -> None:
@@ -289,9 +310,12 @@ def providers_of(
     """The providers with which a leader makes targets, as far as the settings configure them."""
     providers: dict[str, Provider] = {}
     if settings.local_targets:
-        endpoints = settings.local_endpoints.split(",") if settings.local_endpoints else [settings.grpc]
+        own = settings.grpc_advertise or settings.grpc
+        endpoints = settings.local_endpoints.split(",") if settings.local_endpoints else [own]
         folder = Path(settings.local_targets).absolute()
-        providers["local"] = LocalProvider(folder, endpoints, _environment(settings), credential)
+        providers["local"] = LocalProvider(
+            folder, endpoints, _environment(settings), credential, ca_file=ca_file_of(settings)
+        )
     secret = settings.read_webhook_secret()
     if secret:
         providers["webhook"] = WebhookProvider(secret, clock, hosts=OutsideHosts(settings.allowed_hosts))
@@ -316,6 +340,18 @@ def jwt_verifier(settings: ReplicaSettings, clock: Clock) -> JwtVerifier | None:
     )
     http = BoundedHttp(settings.oidc_issuer, settings.oidc_ca_file)
     return JwtVerifier(rules, IssuerKeys(settings.oidc_issuer, http, clock), clock)
+
+
+def tls_source(settings: ReplicaSettings) -> TlsSource | None:
+    """The replica's certificate; None where it serves plain connections. Invalid for files that cannot be used."""
+    if not settings.tls_cert:
+        return None
+    return TlsSource(TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca))
+
+
+def ca_file_of(settings: ReplicaSettings) -> str:
+    """The CA file for joblets that the replica starts; empty where replicas serve plain connections."""
+    return str(Path(settings.tls_ca).absolute()) if settings.tls_ca else ""
 
 
 def election_settings(settings: ReplicaSettings) -> ElectionSettings:

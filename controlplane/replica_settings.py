@@ -37,8 +37,13 @@ class ReplicaSettings:
 
     etcd: tuple[str, ...] = field(metadata={HELP: "URLs of etcd, separated by commas."})
     id: str = _setting("replica", "Name under which this replica leads, unique among all replicas.")
-    grpc: str = _setting("127.0.0.1:0", "Loopback address to serve gRPC on; port 0 takes a free port.")
-    http: str = _setting("127.0.0.1:0", "Loopback address to serve HTTP on; port 0 takes a free port.")
+    grpc: str = _setting("127.0.0.1:0", "Address to serve gRPC on; port 0 takes a free port.")
+    http: str = _setting("127.0.0.1:0", "Address to serve HTTP on; port 0 takes a free port.")
+    grpc_advertise: str = _setting("", "Address at which others reach --grpc, when another than bound.")
+    http_advertise: str = _setting("", "Address at which others reach --http, when another than bound.")
+    tls_cert: str = _setting("", "File with the certificate that gRPC and HTTP serve; needed beyond loopback.")
+    tls_key: str = _setting("", "File with the key of --tls-cert, open to nobody else.")
+    tls_ca: str = _setting("", "File with the CA certificates that other replicas' certificates are checked against.")
     etcd_ca: str = _setting("", "File with the CA certificate that etcd's certificate is checked against.")
     etcd_cert: str = _setting("", "File with this replica's client certificate for etcd.")
     etcd_key: str = _setting("", "File with the key of --etcd-cert.")
@@ -47,7 +52,7 @@ class ReplicaSettings:
     pulse_silence: float = _setting(2.0, "Seconds without a beat until the leader is asked once more, then deposed.")
     pulse_beat: float = _setting(0.25, "Seconds between two beats of the leader's pulse to its standbys.")
     pulse_answer: float = _setting(0.3, "Seconds in which a silent leader has to answer a fresh connection.")
-    pulse: str = _setting("127.0.0.1:0", "Loopback address to serve the pulse on; port 0 takes a free port.")
+    pulse: str = _setting("127.0.0.1:0", "Address to serve the pulse on; port 0 takes a free port.")
     pulse_advertise: str = _setting("", "Address at which other replicas reach --pulse, when another than bound.")
     cache_check: float = _setting(300.0, "Seconds between two comparisons of the cache with etcd.")
     etcd_quota: str = _setting("2Gi", "etcd's --quota-backend-bytes, which etcd does not report.")
@@ -80,8 +85,7 @@ class ReplicaSettings:
             raise Invalid("etcd", "needs at least one URL")
         if not self.id or len(self.id) > 63:
             raise Invalid("id", "must have 1 to 63 characters")
-        for name in ("grpc", "http", "pulse"):
-            address.parse_served(getattr(self, name), name)
+        self._check_served()
         for name in ("etcd_quota", "archive_bytes"):
             if size(getattr(self, name), name) < 2**20:
                 raise Invalid(name, f"must be at least 1Mi, not {getattr(self, name)}")
@@ -107,6 +111,24 @@ class ReplicaSettings:
         for name in ("oidc_name_claim", "oidc_groups_claim"):
             if not getattr(self, name):
                 raise Invalid(name, "must name a claim")
+
+    def _check_served(self) -> None:
+        """Beyond loopback a replica serves only encrypted, to callers with credentials, among proven replicas."""
+        given = [bool(getattr(self, name)) for name in ("tls_cert", "tls_key", "tls_ca")]
+        if any(given) and not all(given):
+            raise Invalid("tls_cert", "needs --tls-cert, --tls-key and --tls-ca together")
+        missing = "" if self.tls_cert else "TLS (--tls-cert, --tls-key, --tls-ca)"
+        missing += "" if self.cluster_key_file else f"{' and ' * bool(missing)}a cluster key (--cluster-key-file)"
+        missing += f"{' and ' * bool(missing)}credentials of callers (no --insecure)" if self.insecure else ""
+        for name in ("grpc", "http", "pulse"):
+            served = address.parse_served(getattr(self, name), name, beyond_loopback=True)
+            if missing and not address.is_loopback(served.host):
+                raise Invalid(name, f"{served.host} is not a loopback address, and this replica lacks {missing}")
+            if address.is_wildcard(served.host) and not getattr(self, f"{name}_advertise"):
+                option = f"--{name}-advertise"
+                raise Invalid(name, f"{served.host} stands for every address; {option} must say where others find it")
+            if getattr(self, f"{name}_advertise"):
+                address.parse(getattr(self, f"{name}_advertise"), f"{name}_advertise")
 
     def read_webhook_secret(self) -> bytes:
         """The secret; empty when no secret is set, Invalid when the secret cannot be read."""

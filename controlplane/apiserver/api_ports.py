@@ -24,6 +24,7 @@ from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
 from controlplane.store.space_watch import SpaceWatch
 from controlplane.store.transaction import Item, Outcome
+from controlplane.tls_files import TlsSource
 
 
 class Writer(Protocol):
@@ -95,6 +96,8 @@ class ApiPorts:
     cluster_key: ClusterKey | None = None
     # Of credentials that issuers outside have made.
     verifiers: Sequence[CredentialVerifier] = ()
+    # The certificate of this replica; None: connections are not encrypted.
+    tls: TlsSource | None = None
     chance: Callable[[int], bytes] = chance
 
     def peer_credential(self, address: str) -> str:

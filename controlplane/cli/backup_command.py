@@ -10,9 +10,11 @@ from typing import Annotated
 
 import typer
 
+from controlplane.cli.etcd_options import EtcdCa, EtcdCert, EtcdKey
 from controlplane.cli.output import Format
 from controlplane.cli.shell import Shell, command
 from controlplane.model.errors import Invalid
+from controlplane.standalone.endpoints import EtcdFiles
 
 _Etcd = Annotated[str, typer.Option("--etcd", metavar="URL", help="etcd to read, instead of the etcd of `up`.")]
 
@@ -28,11 +30,15 @@ async def backup(
     file: Annotated[Path, typer.Argument(help="File to write.")],
     etcd: _Etcd = "",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    etcd_ca: EtcdCa = "",
+    etcd_cert: EtcdCert = "",
+    etcd_key: EtcdKey = "",
 ) -> None:
     """Copy all of etcd to a file, which is checked and on disk when the command returns."""
     from controlplane.standalone import snapshots
 
-    saved = await snapshots.save(shell.where.etcd_urls(etcd), file, force=force)
+    tls = shell.where.etcd_files(etcd, EtcdFiles(etcd_ca, etcd_cert, etcd_key))
+    saved = await snapshots.save(shell.where.etcd_urls(etcd), file, force=force, tls=tls)
     if shell.out.is_table or shell.out.form == Format.NAME:
         shell.out.text(str(file))
         shell.say(f"{saved.size} bytes, revision {saved.revision}, sha256 {saved.sha256}")

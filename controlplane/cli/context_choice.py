@@ -21,7 +21,7 @@ from controlplane.aio.clock import Clock, SystemClock
 from controlplane.model import times
 from controlplane.model.errors import Unauthenticated, Unavailable
 from controlplane.standalone.contexts import Context, ContextFile, config_path
-from controlplane.standalone.endpoints import EndpointSource, find_endpoints
+from controlplane.standalone.endpoints import CA_FILE, EndpointSource, find_endpoints
 
 _NAMES = ("CONTROLPLANE_ENDPOINTS", "CONTROLPLANE_DATA_DIR")
 # Tokens are renewed ahead of their end, so that no call is under way with a token that ends.
@@ -34,10 +34,11 @@ def find_source(
     *,
     token_file: Path | None = None,
     context: str = "",
+    ca_file: Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> EndpointSource:
     """NotFound when there is no context of the given name."""
-    plain = find_endpoints(endpoints, data_dir, environment, token_file=token_file)
+    plain = find_endpoints(endpoints, data_dir, environment, token_file=token_file, ca_file=ca_file)
     named = bool(endpoints or data_dir)
     if not context and (named or any(environment.get(name) for name in _NAMES)):
         return plain
@@ -48,9 +49,12 @@ def find_source(
         return plain
     chosen = contexts.get(name)
     if not named and chosen.endpoints:
-        plain = EndpointSource(chosen.endpoints, given_token=plain.given_token)
+        ca = str(ca_file or chosen.ca_file or environment.get(CA_FILE, ""))
+        plain = EndpointSource(chosen.endpoints, given_token=plain.given_token, given_ca=ca)
     elif not named and chosen.data_dir:
-        plain = EndpointSource(data_dir=Path(chosen.data_dir), given_token=plain.given_token)
+        plain = EndpointSource(
+            data_dir=Path(chosen.data_dir), given_token=plain.given_token, given_ca=str(ca_file or "")
+        )
     token = ContextToken(name, file, SystemClock())
     return replace(plain, context=chosen, context_token=token.current)
 

@@ -13,12 +13,13 @@ from typing import Annotated
 import typer
 
 import controlplane
-from controlplane.cli import reseal_command, serve_command, shell
+from controlplane.cli import certs_command, reseal_command, serve_command, shell
 from controlplane.standalone.endpoints import find_endpoints
 
 app = shell.application("controlplane", "Run a control plane, or a part of one.")
 serve_command.register(app)
 reseal_command.register(app)
+certs_command.register(app)
 
 _DIR = Annotated[
     Path | None, typer.Option("--data-dir", metavar="DIR", help="Data folder [env CONTROLPLANE_DATA_DIR].")
@@ -34,13 +35,16 @@ def up(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Ask nobody for credentials: for trying things out on loopback.")
     ] = False,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Encrypt all connections, those to etcd too; a used folder stays as it is.")
+    ] = False,
     behind: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
     """Run an embedded control plane: etcd, replicas and joblets. Restarts processes that die."""
     from controlplane.standalone import launch
     from controlplane.standalone.process_plan import UpOptions
 
-    options, folder = UpOptions(replicas, targets, insecure), _folder(data_dir)
+    options, folder = UpOptions(replicas, targets, insecure, tls), _folder(data_dir)
     if behind is not None:
         launch.behind(folder, options, behind)
     elif detach:

@@ -7,9 +7,11 @@ from typing import Annotated
 import msgspec
 import typer
 
+from controlplane.cli.etcd_options import EtcdCa, EtcdCert, EtcdKey
 from controlplane.cli.output import AnswerPrinter, Format
 from controlplane.cli.shell import NO, Shell, command
 from controlplane.replay import Replayed
+from controlplane.standalone.endpoints import EtcdFiles
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +24,9 @@ async def replay(
     etcd: Annotated[
         str, typer.Option("--etcd", metavar="URL", help="etcd to read; several URLs separated by commas.")
     ] = "",
+    etcd_ca: EtcdCa = "",
+    etcd_cert: EtcdCert = "",
+    etcd_key: EtcdKey = "",
 ) -> int | None:
     """Run a past cycle again; exit code 2 when the decision differs, 1 when the cycle cannot be repeated."""
     from controlplane.aio.clock import SystemClock  # importing the etcd client takes a while
@@ -29,7 +34,8 @@ async def replay(
     from controlplane.store.channel import EtcdOptions
     from controlplane.store.kv import Store
 
-    store = Store(EtcdOptions(shell.where.etcd_urls(etcd)), SystemClock())
+    tls = shell.where.etcd_files(etcd, EtcdFiles(etcd_ca, etcd_cert, etcd_key))
+    store = Store(EtcdOptions(shell.where.etcd_urls(etcd), *tls), SystemClock())
     try:
         replayed = (await past_cycles.replay(store, await past_cycles.record_of(store, cycle))).replayed
     finally:

@@ -46,7 +46,11 @@ def replica(**given: Any) -> None:
 
 # The defaults that a command has and a program that builds settings has not.
 _REPLICA_DEFAULTS = {"id": socket.gethostname(), "grpc": "127.0.0.1:7101", "http": "127.0.0.1:7201"}
-_METAVARS = {"etcd": "URLS", "grpc": "H:P", "http": "H:P", "pulse": "H:P", "pulse_advertise": "H:P"}
+_METAVARS = {
+    "etcd": "URLS",
+    **dict.fromkeys(("grpc", "http", "pulse", "grpc_advertise", "http_advertise", "pulse_advertise"), "H:P"),
+    **dict.fromkeys(("tls_cert", "tls_key", "tls_ca", "etcd_cert", "etcd_key", "etcd_ca"), "FILE"),
+}
 
 
 def _replica_options() -> list[inspect.Parameter]:
@@ -102,6 +106,14 @@ def joblet(
         Path | None,
         typer.Option(metavar="FILE", help="File with the joblet's token [env CONTROLPLANE_TOKEN: the token]."),
     ] = None,
+    tls_ca: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="CA certificates of replicas that serve TLS [default: of `up` at A,B]."),
+    ] = "",
+    tls_cert: Annotated[
+        str, typer.Option(metavar="FILE", help="Client certificate, where something before the replicas asks for one.")
+    ] = "",
+    tls_key: Annotated[str, typer.Option(metavar="FILE", help="Key of --tls-cert, open to nobody else.")] = "",
     output_limit: Annotated[
         str, typer.Option(metavar="SIZE", help="Size kept of each output of a command; 0: everything.")
     ] = "64Mi",
@@ -154,6 +166,9 @@ def joblet(
         # With a token the plane knows whose target a new one is.
         owner="" if token else user(),
         token=token,
+        tls_ca=tls_ca or _folder_ca(endpoints),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
         region=region,
         labels=pairs(labels, "labels"),
         resizable=resizable,
@@ -204,6 +219,15 @@ def _joblet_token(token_file: Path | None, endpoints: str) -> str:
     source = find_endpoints(None, None)
     try:
         return source.token() if set(source.current()) & set(parse_endpoints(endpoints)) else ""
+    except Unavailable:
+        return ""
+
+
+def _folder_ca(endpoints: str) -> str:
+    """The CA file of the `up` which serves at one of the endpoints; empty where that is plain."""
+    source = find_endpoints(None, None)
+    try:
+        return source.ca_file() if set(source.current()) & set(parse_endpoints(endpoints)) else ""
     except Unavailable:
         return ""
 

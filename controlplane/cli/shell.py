@@ -49,12 +49,17 @@ _TokenFileOption = Annotated[
 _ContextOption = Annotated[
     str, typer.Option("--context", metavar="C", help="Context to use [default: that of `cpctl config use-context`].")
 ]
+_CaFileOption = Annotated[
+    Path | None,
+    typer.Option("--ca-file", metavar="FILE", help="CA certificates of replicas with TLS [env CONTROLPLANE_CA_FILE]."),
+]
 _COMMON = (
     ("output", _OutputOption, Format.TABLE),
     ("endpoints", _EndpointsOption, None),
     ("data_dir", _DataDirOption, None),
     ("token_file", _TokenFileOption, None),
     ("context", _ContextOption, ""),
+    ("ca_file", _CaFileOption, None),
 )
 
 
@@ -65,7 +70,8 @@ class Shell:
 
     def client(self, timeouts: CallTimeouts | None = None) -> Client:
         self.where.current()  # raises at once when no control plane was ever started here
-        return Client(self.where.current, token=self.where.token, timeouts=timeouts)
+        where = self.where
+        return Client(where.current, token=where.token, ca_file=where.ca_file(), timeouts=timeouts)
 
     @property
     def default_owner(self) -> str:
@@ -118,8 +124,10 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Command],
         shared = [inspect.Parameter(key, kind, default=given, annotation=hint) for key, hint, given in _COMMON]
 
         def entry(**given: Any) -> int:
-            output, endpoints, data_dir, token_file, context = (given.pop(key) for key, _, _ in _COMMON)
-            where = context_choice.find_source(endpoints, data_dir, token_file=token_file, context=context)
+            output, endpoints, data_dir, token_file, context, ca_file = (given.pop(key) for key, _, _ in _COMMON)
+            where = context_choice.find_source(
+                endpoints, data_dir, token_file=token_file, context=context, ca_file=ca_file
+            )
             shell = Shell(where, AnswerPrinter(output))
             return asyncio.run(_awaited(body(shell, **given))) or DONE
 

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.etcd_options import EtcdCa, EtcdCert, EtcdKey
 from controlplane.cli.output import Format, TableColumn
 from controlplane.cli.progress_bar import ProgressBar
 from controlplane.cli.shell import NO, Shell, command
-from controlplane.standalone.endpoints import EndpointSource
+from controlplane.standalone.endpoints import EndpointSource, EtcdFiles
 from controlplane.verify.promises import SENTENCES
 
 
@@ -26,6 +27,9 @@ async def verify(
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Acknowledged orders: JSON lines with an id each.")
     ] = None,
+    etcd_ca: EtcdCa = "",
+    etcd_cert: EtcdCert = "",
+    etcd_key: EtcdKey = "",
 ) -> int | None:
     """Check the promises on a live etcd and its history; exit code 2 when a promise is broken."""
     from controlplane.verify import verification
@@ -35,7 +39,12 @@ async def verify(
     with ProgressBar("history", 1) as bar:
         where = shell.where
         sources = verification.EvidenceSources(
-            where.etcd_urls(etcd), None if etcd else where.data_dir, _replicas(where, etcd), where.token()
+            where.etcd_urls(etcd),
+            None if etcd else where.data_dir,
+            _replicas(where, etcd),
+            where.token(),
+            where.given_ca if etcd else where.ca_file(),
+            where.etcd_files(etcd, EtcdFiles(etcd_ca, etcd_cert, etcd_key)),
         )
         span, verdicts = await verification.run(
             sources,

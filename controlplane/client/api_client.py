@@ -11,6 +11,7 @@ from controlplane.client.caller import Caller, CallTimeouts
 from controlplane.client.channels import ChannelPool, FindToken, ListEndpoints
 from controlplane.client.service_calls import AccessCalls, ClusterCalls, NamedCalls, OrderCalls, ReadCalls, TermCalls
 from controlplane.model.identity import Mint
+from controlplane.wire.transport import opener_for
 from controlplane.wire.v1.cycles_pb2_grpc import CyclesStub
 from controlplane.wire.v1.events_pb2_grpc import EventsStub
 from controlplane.wire.v1.fulfilments_pb2_grpc import FulfilmentsStub
@@ -27,8 +28,8 @@ class Client:
     """A client lives on a single event loop and is entered and left there.
 
     `endpoints` is a list of `host:port`, or a function that returns such a list and is called whenever a connection is
-    chosen. `token` is the text of a token, or a function that returns one and is called with each call. `mint` makes
-    the identities of submitted orders.
+    chosen. `token` is the text of a token, or a function that returns one and is called with each call. `ca_file` holds
+    the CA certificates of replicas that serve TLS. `mint` makes the identities of submitted orders.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Client:
         endpoints: Sequence[str] | ListEndpoints,
         *,
         token: str | FindToken = "",
+        ca_file: str = "",
         timeouts: CallTimeouts | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -44,7 +46,10 @@ class Client:
         list_endpoints: ListEndpoints = endpoints if callable(endpoints) else lambda: fixed
         find_token: FindToken = token if callable(token) else lambda: token
         connect_seconds = timeouts.connect_seconds
-        self._channels = ChannelPool(list_endpoints, connect_seconds=connect_seconds, find_token=find_token)
+        opener = opener_for(ca_file)
+        self._channels = ChannelPool(
+            list_endpoints, connect_seconds=connect_seconds, find_token=find_token, opener=opener
+        )
         self._caller = caller = Caller(self._channels, timeouts, clock or SystemClock())
         self.mint = Mint(real.wall_milliseconds, real.chance)
         self.jobs = NamedCalls(caller, JobsStub)

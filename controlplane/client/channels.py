@@ -13,6 +13,8 @@ from typing import Any
 
 import grpc
 
+from controlplane.model import address
+from controlplane.model.errors import Invalid
 from controlplane.wire import transport
 
 ListEndpoints = Callable[[], Sequence[str]]
@@ -33,10 +35,11 @@ _OPTIONS = (
 class EndpointChannel:
     """The channel to an endpoint, with a stub of every service used so far."""
 
-    def __init__(self, endpoint: str, find_token: FindToken) -> None:
+    def __init__(self, endpoint: str, find_token: FindToken, opener: transport.ChannelOpener) -> None:
         self.endpoint = endpoint
         self._find_token = find_token
-        self._channel = transport.open_channel(endpoint, _OPTIONS)
+        self._is_private = opener.is_encrypted or address.is_loopback(address.parse(endpoint, "endpoints").host)
+        self._channel = opener.open(endpoint, _OPTIONS)
         self._stubs: dict[Any, Any] = {}
 
     def stub(self, kind: Any) -> Any:
@@ -47,8 +50,11 @@ class EndpointChannel:
 
     @property
     def metadata(self) -> transport.Metadata:
-        """The metadata of every call: the credentials of the client."""
-        return transport.credentials(self._find_token())
+        """The metadata of every call: the credentials of the client. No token leaves this machine unencrypted."""
+        token = self._find_token()
+        if token and not self._is_private:
+            raise Invalid("ca-file", f"is needed: a token goes to {self.endpoint} over TLS only")
+        return transport.credentials(token)
 
     async def is_ready(self, seconds: float) -> bool:
         """Whether the connection stands within these seconds; a refused connection is known at once."""
@@ -70,12 +76,19 @@ class ChannelPool:
     """`list_endpoints` is called for every choice, so endpoints may move while a client lives."""
 
     def __init__(
-        self, list_endpoints: ListEndpoints, *, connect_seconds: float, find_token: FindToken = lambda: ""
+        self,
+        list_endpoints: ListEndpoints,
+        *,
+        connect_seconds: float,
+        find_token: FindToken = lambda: "",
+        opener: transport.ChannelOpener = transport.PLAIN,
     ) -> None:
         self._list_endpoints = list_endpoints
         self._connect_seconds = connect_seconds
         self._find_token = find_token
-        self._channels: dict[str, EndpointChannel] = {}
+        self._opener = opener
+        # By endpoint and generation of the TLS files: calls on a channel of before go on.
+        self._channels: dict[tuple[str, int], EndpointChannel] = {}
         self._preferred = 0
         self.tried: tuple[str, ...] = ()
 
@@ -90,6 +103,9 @@ class ChannelPool:
             if await channel.is_ready(self._connect_seconds):
                 self._preferred = position
                 return channel
+        if self._opener.trust is not None:
+            # The CA may be another one by now; the next choice then opens new channels.
+            await asyncio.to_thread(self._opener.trust.look)
         return None
 
     def avoid(self, channel: EndpointChannel) -> None:
@@ -106,7 +122,8 @@ class ChannelPool:
             await channel.close()
 
     def _channel_to(self, endpoint: str) -> EndpointChannel:
-        channel = self._channels.get(endpoint)
+        key = (endpoint, self._opener.generation)
+        channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[endpoint] = EndpointChannel(endpoint, self._find_token)
+            channel = self._channels[key] = EndpointChannel(endpoint, self._find_token, self._opener)
         return channel

@@ -76,6 +76,7 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     count: how many simulated targets the process serves, named NAME-0, NAME-1 and so on.
     duration, failure_rate, seed: how long simulated tasks take, and how many fail.
     token: the credential that the joblet shows to replicas.
+    tls_ca, tls_cert, tls_key: files with the CAs of replicas that serve TLS, and with a client certificate.
     region, labels: of a target that the joblet creates.
     resizable: a created target has no capacity of its own; its size is the capacity that its joblet reports, which may
     change with a restart.
@@ -98,6 +99,9 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     seed: int = 0
     owner: str = ""
     token: str = ""
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
     region: str = ""
     labels: dict[str, str] = {}
     resizable: bool = False
@@ -118,7 +122,11 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if not self.endpoints:
             raise Invalid("endpoints", "must name at least one replica as host:port")
         for endpoint in self.endpoints:
-            address.parse(endpoint, "endpoints")
+            host = address.parse(endpoint, "endpoints").host
+            if not self.tls_ca and not address.is_loopback(host):
+                raise Invalid("tls_ca", f"is needed: the joblet's credential goes to {host} over TLS only")
+        if (self.tls_cert or self.tls_key) and not self.tls_ca:
+            raise Invalid("tls_ca", "is needed with a client certificate")
         for name, amount in self.capacity.items():
             quantity.check(amount, f"capacity.{name}")
         quantity.check(self.duration, "duration")

@@ -28,6 +28,8 @@ from controlplane.joblet.replica_stream import ReplicaStream
 from controlplane.joblet.stats import Machine
 from controlplane.joblet.worker import Worker
 from controlplane.model.identity import Mint
+from controlplane.tls_files import TlsWatch
+from controlplane.wire.transport import opener_for
 from controlplane.wire.v1 import joblets_pb2, targets_pb2
 
 log = structlog.get_logger(__name__)
@@ -52,7 +54,8 @@ async def run(settings: JobletSettings) -> None:
         hosted.end_with_host(functools.partial(loop.call_soon_threadsafe, stopped.set))
     clock = BootClock()
     token = identity.token if identity is not None else settings.token
-    channels = ReplicaChannels(settings.endpoints, settings.count, token)
+    opener = opener_for(settings.tls_ca, settings.tls_cert, settings.tls_key)
+    channels = ReplicaChannels(settings.endpoints, settings.count, token, opener)
     instance = Mint(wall_milliseconds, chance).make()
     failpoints = Failpoints(settings.failpoints)
     machine = Machine(settings.data_dir, clock)
@@ -84,6 +87,8 @@ async def run(settings: JobletSettings) -> None:
             if driver.capacity is not None:
                 driver.capacity.attach(functools.partial(_resize, stream, driver.capacity))
             tasks += [loop.create_task(stream.run()), loop.create_task(driver.run())]
+        if opener.trust is not None:
+            tasks.append(loop.create_task(TlsWatch([opener.trust], clock).run()))
         waiter = loop.create_task(stopped.wait())
         log.info("joblet runs", target=settings.target, count=settings.count, driver=settings.driver)
         try:

@@ -30,21 +30,29 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 class ReplicaChannels:
     """Opens a channel when a target first asks for it; `targets` is the number of targets of the process.
 
-    `metadata` carries the joblet's token, and goes with every call.
+    `metadata` carries the joblet's token, and goes with every call. A stream that begins after the TLS files changed
+    gets a new channel; streams on the channel of before go on.
     """
 
-    def __init__(self, endpoints: tuple[str, ...], targets: int, token: str = "") -> None:
+    def __init__(
+        self,
+        endpoints: tuple[str, ...],
+        targets: int,
+        token: str = "",
+        opener: transport.ChannelOpener = transport.PLAIN,
+    ) -> None:
         self.endpoints = endpoints
+        self._opener = opener
         self.metadata = transport.credentials(token)
         self._width = 1 + (targets - 1) // TARGETS_A_CHANNEL
         self.hello_slots = asyncio.Semaphore(_HELLO_SLOTS)
-        self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}
+        self._channels: dict[tuple[str, int, int], grpc.aio.Channel] = {}
 
     def channel(self, endpoint: str, target: int) -> grpc.aio.Channel:
-        key = (endpoint, target % self._width)
+        key = (endpoint, target % self._width, self._opener.generation)
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[key] = transport.open_channel(endpoint, _OPTIONS)
+            channel = self._channels[key] = self._opener.open(endpoint, _OPTIONS)
         return channel
 
     async def close(self) -> None:

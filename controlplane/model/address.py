@@ -32,8 +32,24 @@ def parse(text: str, field: str) -> Address:
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
-def parse_served(text: str, field: str) -> Address:
-    """An address for a server: loopback only, until connections are encrypted. Port 0 stands for any free port."""
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can be reached at the host; a name other than localhost may stand for any machine."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether a server at the host serves at all addresses of its machine, so that the host tells nobody where."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def parse_served(text: str, field: str, *, beyond_loopback: bool = False) -> Address:
+    """An address for a server; beyond loopback only where that is allowed. Port 0 stands for any free port."""
     address = parse(text, field)
     # One name for one socket: localhost may stand for an IPv4 and an IPv6 address.
     host = "127.0.0.1" if address.host == "localhost" else address.host
@@ -41,6 +57,6 @@ def parse_served(text: str, field: str) -> Address:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
         raise Invalid(field, f"{host!r} is not an IP address") from None
-    if not loopback:
-        raise Invalid(field, f"{host} is not a loopback address, and connections are not encrypted yet")
+    if not loopback and not beyond_loopback:
+        raise Invalid(field, f"{host} is not a loopback address: that needs TLS and credentials")
     return Address(host, address.port)

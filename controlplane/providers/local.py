@@ -47,7 +47,8 @@ class ProviderRecord(msgspec.Struct, frozen=True):
 class LocalProvider:
     """`endpoints` are the replicas to which the joblets connect, `environment` is the environment of the joblets.
 
-    `credential` gives the token of the joblet for a target and a driver, '' where replicas ask for none.
+    `credential` gives the token of the joblet for a target and a driver, '' where replicas ask for none. `ca_file`
+    holds the CA certificates of replicas that serve TLS.
     """
 
     def __init__(
@@ -56,8 +57,11 @@ class LocalProvider:
         endpoints: Sequence[str],
         environment: Mapping[str, str],
         credential: Callable[[str, str], str] = lambda target, driver: "",
+        *,
+        ca_file: str = "",
     ) -> None:
         self._folder = folder
+        self._ca_file = ca_file
         self._credential = credential
         self._endpoints = ",".join(endpoints)
         self._environment = dict(environment)
@@ -99,7 +103,7 @@ class LocalProvider:
             token = self._credential(made.target, made.template.driver)
             if token:
                 write_by_rename(folder / TOKEN_FILE, token.encode())
-            command = command_of(made, folder, self._endpoints, token_file=bool(token))
+            command = command_of(made, folder, self._endpoints, token_file=bool(token), ca_file=self._ca_file)
             # A joblet that another replica just started may show no command line yet; the next request looks again.
             if process is not None and tuple(processes.arguments_of(process.pid)) not in ((), command):
                 processes.stop([process])
@@ -157,7 +161,9 @@ def _is_later(record: ProviderRecord, made: Made) -> bool:
     return record.removed or record.generation > made.generation
 
 
-def command_of(made: Made, folder: Path, endpoints: str, *, token_file: bool = False) -> tuple[str, ...]:
+def command_of(
+    made: Made, folder: Path, endpoints: str, *, token_file: bool = False, ca_file: str = ""
+) -> tuple[str, ...]:
     template = made.template
     options = {
         "target": made.target,
@@ -168,6 +174,7 @@ def command_of(made: Made, folder: Path, endpoints: str, *, token_file: bool = F
         "region": template.region,
         "data-dir": str(folder),
         "token-file": str(folder / TOKEN_FILE) if token_file else "",
+        "tls-ca": ca_file,
         "nice": NICE if traits_of(template.driver).runs_commands else "",
     }
     given = (part for name, value in options.items() if value for part in (f"--{name}", value))

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.model import address
 from controlplane.model.errors import Invalid, Unavailable
@@ -19,6 +19,18 @@ from controlplane.standalone.contexts import Context
 
 # The administrator's token in the data folder of `up`.
 TOKEN_FILE = "token"
+CA_FILE = "CONTROLPLANE_CA_FILE"
+
+
+class EtcdFiles(NamedTuple):
+    """Paths of the TLS files with which etcd is asked; empty for none."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+
+
+PLAIN_ETCD = EtcdFiles()
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,7 @@ class EndpointSource:
 
     `given_token` is the token of an option or of the environment. Without one the token of the chosen context is used,
     and without that the token of the data folder.
+    `given_ca` is the CA file of an option, of the environment or of the context; a data folder knows its own.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -35,6 +48,7 @@ class EndpointSource:
     # The context that was chosen, and its token, '' for none: asked for with each call, since logins are renewed.
     context: Context | None = None
     context_token: Callable[[], str] = str
+    given_ca: str = ""
 
     def current(self) -> Sequence[str]:
         """The gRPC addresses to try now."""
@@ -51,6 +65,21 @@ class EndpointSource:
             return (self.data_dir / TOKEN_FILE).read_text().strip()
         except OSError:
             return ""
+
+    def ca_file(self) -> str:
+        """The file with the CAs of the replicas; empty where connections are not encrypted."""
+        if self.given_ca or self.data_dir is None:
+            return self.given_ca
+        return self._tls("ca")
+
+    def _tls(self, name: str) -> str:
+        return str((self.up().get("tls") or {}).get(name) or "")
+
+    def etcd_files(self, given: str = "", files: EtcdFiles = PLAIN_ETCD) -> EtcdFiles:
+        """The TLS files for etcd: those of the options, else those of the data folder, for its own etcd only."""
+        if given or self.data_dir is None or any(files):
+            return files
+        return EtcdFiles(self._tls("ca"), self._tls("etcd_cert"), self._tls("etcd_key"))
 
     def up(self) -> dict[str, Any]:
         """The content of `up.json`; Unavailable when no `up` was ever started in the folder."""
@@ -74,6 +103,7 @@ def find_endpoints(
     environment: Mapping[str, str] = os.environ,
     *,
     token_file: Path | None = None,
+    ca_file: Path | None = None,
 ) -> EndpointSource:
     token = find_token(token_file, environment)
     if endpoints or data_dir:
@@ -84,7 +114,12 @@ def find_endpoints(
         chosen = EndpointSource(data_dir=Path(environment["CONTROLPLANE_DATA_DIR"]))
     else:
         chosen = EndpointSource(data_dir=default_data_dir(environment))
-    return replace(chosen, given_token=token)
+    # A folder knows its own CA.
+    ca = str(ca_file or "") if chosen.data_dir is not None else str(ca_file or environment.get(CA_FILE, ""))
+    named = endpoints or environment.get("CONTROLPLANE_ENDPOINTS", "")
+    if chosen.data_dir is None and not ca and "https://" in named:
+        raise Invalid("ca-file", f"is needed for https:// (or {CA_FILE})")
+    return replace(chosen, given_token=token, given_ca=ca)
 
 
 def find_token(token_file: Path | None, environment: Mapping[str, str] = os.environ) -> str:
@@ -100,13 +135,17 @@ def find_token(token_file: Path | None, environment: Mapping[str, str] = os.envi
 
 def parse_endpoints(text: str | None) -> tuple[str, ...]:
     """The addresses of `host:port,host:port`; Invalid when a part is no address."""
-    endpoints = tuple(part.strip().removeprefix("http://") for part in (text or "").split(",") if part.strip())
+    endpoints = tuple(_without_scheme(part.strip()) for part in (text or "").split(",") if part.strip())
     for endpoint in endpoints:
         if not address.parse(endpoint, "endpoints").port:
             raise Invalid("endpoints", f"must name the port of a replica, not {endpoint!r}")
     if not endpoints:
         raise Invalid("endpoints", "must name at least one host:port")
     return endpoints
+
+
+def _without_scheme(endpoint: str) -> str:
+    return endpoint.removeprefix("http://").removeprefix("https://")
 
 
 def read_up_json(folder: Path) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """A child process that asks the embedded etcd for its status, because the supervisor must not use gRPC.
 
-`python -m controlplane.standalone.etcd_look URL` prints etcd's revision and the bytes in use, as a line of JSON; with a
-revision after the URL, history before that revision is compacted first. Exit code 1, with the reason on stderr, when
-etcd does not answer.
+`python -m controlplane.standalone.etcd_look URL [REVISION [CA CERT KEY]]` prints etcd's revision and the bytes in use,
+as a line of JSON; history before a revision other than 0 is compacted first. Exit code 1, with the reason on stderr,
+when etcd does not answer.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from contextlib import suppress
 
 from controlplane.aio.clock import SystemClock
 from controlplane.model.errors import Compacted, ControlPlaneError
+from controlplane.standalone.endpoints import PLAIN_ETCD, EtcdFiles
 from controlplane.store import maintenance
 from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 
 
-async def look(url: str, compact: int = 0) -> dict[str, int]:
-    store = Store(EtcdOptions((url,)), SystemClock())
+async def look(url: str, compact: int = 0, tls: EtcdFiles = PLAIN_ETCD) -> dict[str, int]:
+    store = Store(EtcdOptions((url,), *tls), SystemClock())
     try:
         if compact:
             with suppress(Compacted):  # another process compacted already
@@ -33,7 +34,8 @@ async def look(url: str, compact: int = 0) -> dict[str, int]:
 
 def main() -> None:
     try:
-        print(json.dumps(asyncio.run(look(sys.argv[1], *map(int, sys.argv[2:3])))))
+        url, compact, *files = (*sys.argv[1:], "0")[: max(2, len(sys.argv) - 1)]
+        print(json.dumps(asyncio.run(look(url, int(compact), EtcdFiles(*files)))))
     except ControlPlaneError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(1)

@@ -33,6 +33,7 @@ from controlplane.model.access import (
 )
 from controlplane.model.errors import AlreadyExists, Broken, ControlPlaneError, Invalid
 from controlplane.model.identity import Mint
+from controlplane.standalone import folder_tls
 from controlplane.standalone.layout import Layout
 from controlplane.store import codec, keys, transaction
 from controlplane.store.channel import EtcdOptions
@@ -115,7 +116,9 @@ async def _create(store: Store, digest: str, subject: str, clock: Clock) -> None
 
 async def _record(folder: Path, url: str) -> None:
     clock = SystemClock()
-    store = Store(EtcdOptions((url,)), clock)
+    tls = folder_tls.find(Layout(folder))
+    files = tls.etcd_files() if tls is not None else ()
+    store = Store(EtcdOptions((url,), *files), clock)
     try:
         await record_token(store, Layout(folder).token.read_text().strip(), clock)
     finally:

@@ -21,8 +21,9 @@ from controlplane.key_files import make_cluster_key
 from controlplane.model.driver_traits import PROCESS
 from controlplane.model.errors import ControlPlaneError
 from controlplane.sealing import make_key_file
-from controlplane.standalone import etcd_binary, first_access, recorded_processes
+from controlplane.standalone import etcd_binary, first_access, folder_tls, recorded_processes
 from controlplane.standalone import layout as files
+from controlplane.standalone.folder_tls import FolderTls
 from controlplane.standalone.layout import Layout
 from controlplane.standalone.ports import Ports
 from controlplane.standalone.process_plan import PYTHON, UpOptions, plan_processes
@@ -65,7 +66,7 @@ def detached(folder: Path, options: UpOptions) -> int:
     read, write = os.pipe()
     argv = [*PYTHON, "controlplane.cli.controlplane", "up", "--data-dir", str(layout.folder)]
     argv += ["--replicas", str(options.replicas), "--targets", str(options.targets), "--behind", str(write)]
-    argv += ["--insecure"] if options.insecure else []
+    argv += [*(["--insecure"] if options.insecure else []), *(["--tls"] if options.tls else [])]
     with layout.log("up").open("ab") as log:
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=(write,), cwd="/"
@@ -92,10 +93,15 @@ def supervise(layout: Layout, options: UpOptions, *, tell: Tell, when_ready: Tel
         layout.forget_processes()
         make_key_file(layout.secret_key, chance)
         make_cluster_key(layout.cluster_key, chance)
+        tls = folder_tls.prepare(layout, SystemClock(), wanted=options.tls)
         _make_credentials(layout, options, tell)
+        tell(_about_tls(tls, asked=options.tls))
         with Ports() as ports:
-            parts = plan_processes(layout, binary, ports, options)
-            files.write_text(layout.etcd_env, f"export ETCDCTL_API=3\nexport ETCDCTL_ENDPOINTS={parts.etcd_url}\n")
+            parts = plan_processes(layout, binary, ports, options, tls)
+            exports = tls.etcdctl_exports() if tls is not None else ""
+            files.write_text(
+                layout.etcd_env, f"export ETCDCTL_API=3\nexport ETCDCTL_ENDPOINTS={parts.etcd_url}\n{exports}"
+            )
 
             async def run() -> None:
                 supervisor = Supervisor(layout, parts, clock=SystemClock(), tell=tell)
@@ -115,6 +121,12 @@ def _make_credentials(layout: Layout, options: UpOptions, tell: Tell) -> None:
         return
     first_access.make_token_file(layout.token)
     first_access.make_joblet_tokens(layout, options.target_names, PROCESS)
+
+
+def _about_tls(tls: FolderTls | None, *, asked: bool) -> str:
+    if tls is None:
+        return "warning: without --tls every local user can reach this etcd, and so read and change everything"
+    return f"connections are encrypted by {tls.folder}{'' if asked else ': the folder was begun with --tls'}"
 
 
 def say(text: str) -> None:

@@ -40,6 +40,7 @@ class Layout:
         self.cluster_key = self.folder / "cluster.key"
         self.token = self.folder / TOKEN_FILE
         self.etcd_env = self.folder / "etcd.env"
+        self.tls = self.folder / "tls"
 
     def make(self) -> None:
         try:

@@ -16,7 +16,8 @@ from typing import BinaryIO
 
 from controlplane.aio.clock import SystemClock, chance
 from controlplane.model.errors import AlreadyExists, Broken, NotFound, Refused, Unavailable
-from controlplane.standalone import etcd_binary
+from controlplane.standalone import etcd_binary, folder_tls
+from controlplane.standalone.endpoints import PLAIN_ETCD, EtcdFiles
 from controlplane.standalone.layout import Layout
 from controlplane.standalone.ports import ETCD_PEER, HOST
 from controlplane.standalone.process_plan import MEMBER
@@ -55,11 +56,11 @@ class Restored:
     aside: Path | None
 
 
-async def save(etcd: tuple[str, ...], file: Path, *, force: bool = False) -> Saved:
+async def save(etcd: tuple[str, ...], file: Path, *, force: bool = False, tls: EtcdFiles = PLAIN_ETCD) -> Saved:
     """Unavailable when etcd broke off, Broken when the checksum differs; either way no file is left behind."""
     _check_absent(file, force)
     new = file.with_name(f".{file.name}.new")
-    store = Store(EtcdOptions(etcd), SystemClock())
+    store = Store(EtcdOptions(etcd, *tls), SystemClock())
     try:
         revision = await store.revision()
         digest, size, tail = hashlib.sha256(), 0, b""
@@ -110,7 +111,9 @@ def restore_up(file: Path, data_dir: Path, *, force: bool = False) -> Restored:
     layout.make()
     lock = layout.take_lock()
     try:
-        restored = restore(file, layout.etcd, Member(name=MEMBER, peer=f"http://{HOST}:{ETCD_PEER}"), force=force)
+        scheme = "http" if folder_tls.find(layout) is None else "https"
+        member = Member(name=MEMBER, peer=f"{scheme}://{HOST}:{ETCD_PEER}")
+        restored = restore(file, layout.etcd, member, force=force)
         layout.note_etcd(etcd_binary.find().version)
         return restored
     finally:

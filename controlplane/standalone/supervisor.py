@@ -21,8 +21,8 @@ from controlplane.aio import processes
 from controlplane.aio.clock import Clock
 from controlplane.aio.trimming import trim
 from controlplane.model.errors import Unavailable
+from controlplane.standalone import folder_tls, recorded_processes
 from controlplane.standalone import layout as files
-from controlplane.standalone import recorded_processes
 from controlplane.standalone.embedded_etcd import HistoryLimit, is_healthy
 from controlplane.standalone.layout import Layout
 from controlplane.standalone.process_plan import PYTHON, ProcessPlan, ProcessSpec
@@ -69,8 +69,11 @@ class Supervisor:
             if await self._start(keepers):
                 self._ready = True
                 when_ready()
-                history = HistoryLimit(self._plan.etcd_url, self._clock, self._tell)
+                history = HistoryLimit(self._plan.etcd_url, self._clock, self._tell, tls=self._plan.etcd_files)
                 keepers.append(asyncio.create_task(history.keep_short()))
+                if self._plan.tls is not None:
+                    renewing = folder_tls.keep_renewed(self._plan.tls, self._clock, self._tell)
+                    keepers.append(asyncio.create_task(renewing))
                 await self._stop.wait()
         finally:
             for keeper in keepers:
@@ -102,7 +105,7 @@ class Supervisor:
             await self._spawn(part)
             keepers.append(asyncio.create_task(self._keep(part)))
             if part.group == "etcd":
-                while not await asyncio.to_thread(is_healthy, self._plan.etcd_url):
+                while not await asyncio.to_thread(is_healthy, self._plan.etcd_url, self._plan.etcd_files):
                     await self._clock.sleep(_PAUSE_SECONDS)
                 self._layout.note_etcd(self._plan.etcd_version)
                 recording = asyncio.create_task(self._record_token())

@@ -19,6 +19,7 @@ from controlplane.client.caller import CallTimeouts
 from controlplane.client.health import is_serving
 from controlplane.model.errors import ControlPlaneError
 from controlplane.standalone.endpoints import EndpointSource
+from controlplane.wire.transport import ChannelOpener, client_context, opener_for
 from controlplane.wire.v1 import common_pb2
 
 _PAUSE_SECONDS = 0.1
@@ -29,9 +30,10 @@ async def wait(folder: Path) -> None:
     where = EndpointSource(data_dir=folder)
     said = ""
     timeouts = CallTimeouts(1.0, _ASK_SECONDS, _ASK_SECONDS)
-    async with Client(where.current, token=where.token, timeouts=timeouts) as client:
+    opener = opener_for(where.ca_file())
+    async with Client(where.current, token=where.token, ca_file=where.ca_file(), timeouts=timeouts) as client:
         while True:
-            missing = await _missing(client, where.up())
+            missing = await _missing(client, where.up(), opener)
             if not missing:
                 return
             if missing != said:
@@ -40,9 +42,9 @@ async def wait(folder: Path) -> None:
             await asyncio.sleep(_PAUSE_SECONDS)
 
 
-async def _missing(client: Client, up: dict[str, Any]) -> str:
+async def _missing(client: Client, up: dict[str, Any], opener: ChannelOpener) -> str:
     """The part that is not ready yet, as text; empty when all is ready."""
-    served = await asyncio.gather(*(_serves(replica) for replica in up["replicas"]))
+    served = await asyncio.gather(*(_serves(replica, opener) for replica in up["replicas"]))
     silent = [replica["id"] for replica, serves in zip(up["replicas"], served, strict=True) if not serves]
     if silent:
         return f"{', '.join(silent)} to serve"
@@ -66,14 +68,20 @@ def others(up: dict[str, Any], pids: dict[str, int]) -> list[str]:
     return [replica["id"] for replica in up["replicas"] if pids.get(replica["id"]) != replica["pid"]]
 
 
-async def _serves(replica: dict[str, Any]) -> bool:
-    return await _readyz(replica["http"]) and bool(await is_serving(replica["grpc"], _ASK_SECONDS))
+async def _serves(replica: dict[str, Any], opener: ChannelOpener) -> bool:
+    if not await _readyz(replica["http"], opener):
+        return False
+    return bool(await is_serving(replica["grpc"], _ASK_SECONDS, opener))
 
 
-async def _readyz(address: str) -> bool:
+async def _readyz(address: str, opener: ChannelOpener) -> bool:
     timeout = aiohttp.ClientTimeout(total=_ASK_SECONDS)
+    tls = client_context(opener.trust.material) if opener.trust is not None else True
     try:
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{address}/readyz") as answer:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"{address}/readyz", ssl=tls) as answer,
+        ):
             return answer.status == 200
     except (aiohttp.ClientError, TimeoutError):
         return False

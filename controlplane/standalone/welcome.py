@@ -16,7 +16,7 @@ def welcome(layout: Layout, plan: ProcessPlan) -> str:
 
     rows = {
         "grpc": ", ".join(part.grpc for part in plan.replicas),
-        "http": ", ".join(f"http://{part.http}" for part in plan.replicas),
+        "http": ", ".join(f"{plan.scheme}://{part.http}" for part in plan.replicas),
         "etcd": plan.etcd_url,
         "targets": ", ".join(part.name for part in plan.joblets) or "none",
         "folder": str(layout.folder),
@@ -25,10 +25,17 @@ def welcome(layout: Layout, plan: ProcessPlan) -> str:
     tries = (
         f"{_command('cpctl')} run{where} --count 3 -- sh -c 'echo hello from $CONTROLPLANE_TARGET'",
         f"{_command('cpctl')} leader --watch{where}",
-        f"{_etcdctl(plan)} --endpoints {plan.etcd_url} get --prefix /controlplane/ --keys-only",
+        _look(layout, plan),
     )
     lines = ["The control plane is up.", *(f"  {name:<8} {text}" for name, text in rows.items()), "Try:"]
     return "\n".join([*lines, *(f"  {text}" for text in tries)])
+
+
+def _look(layout: Layout, plan: ProcessPlan) -> str:
+    """A look into etcd. With TLS the variables of `etcd.env` name the certificates."""
+    if plan.tls is None:
+        return f"{_etcdctl(plan)} --endpoints {plan.etcd_url} get --prefix /controlplane/ --keys-only"
+    return f"(. {layout.etcd_env}; {_etcdctl(plan)} get --prefix /controlplane/ --keys-only)"
 
 
 def _etcdctl(plan: ProcessPlan) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ import grpc
 
 from controlplane.aio.clock import Clock
 from controlplane.model import errors
+from controlplane.tls_files import TlsFiles, TlsSource
 
 T = TypeVar("T")
 
@@ -40,13 +41,15 @@ HAS_LEADER = (("hasleader", "true"),)
 
 @dataclass(frozen=True, slots=True)
 class EtcdOptions:
-    """Endpoints, credentials and time-outs of etcd. TLS files are read when a channel is made."""
+    """Endpoints, credentials and time-outs of etcd. TLS files are read at once; `trust` follows their changes."""
 
     endpoints: tuple[str, ...]
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
     timeout_seconds: float = 5.0
+    # None where no endpoint is encrypted.
+    trust: TlsSource | None = field(init=False, default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.endpoints:
@@ -54,8 +57,9 @@ class EtcdOptions:
         for endpoint in self.endpoints:
             if not _reachable(endpoint):
                 raise errors.Invalid("etcd", f"{endpoint!r} is not a URL such as http://127.0.0.1:2379")
-        if bool(self.cert_file) != bool(self.key_file):
-            raise errors.Invalid("etcd", "a client certificate needs both its certificate and its key file")
+        files = TlsFiles(self.cert_file, self.key_file, self.ca_file, prefix="etcd")
+        if any(self.secure(endpoint) for endpoint in self.endpoints):
+            object.__setattr__(self, "trust", TlsSource(files))
 
     def secure(self, endpoint: str) -> bool:
         return endpoint.startswith("https://")
@@ -63,14 +67,15 @@ class EtcdOptions:
     def address(self, endpoint: str) -> str:
         return urlsplit(endpoint).netloc
 
-    def credentials(self) -> grpc.ChannelCredentials:
-        def read(path: str) -> bytes | None:
-            if not path:
-                return None
-            with open(path, "rb") as file:
-                return file.read()
+    @property
+    def generation(self) -> int:
+        """Grows with each change of the TLS files: channels opened before do not know the change."""
+        return self.trust.generation if self.trust is not None else 0
 
-        return grpc.ssl_channel_credentials(read(self.ca_file), read(self.key_file), read(self.cert_file))
+    def credentials(self) -> grpc.ChannelCredentials:
+        assert self.trust is not None
+        material = self.trust.material
+        return grpc.ssl_channel_credentials(material.ca or None, material.key or None, material.cert or None)
 
 
 def _reachable(endpoint: str) -> bool:
@@ -82,13 +87,25 @@ def _reachable(endpoint: str) -> bool:
 
 
 class Channels:
-    """The set of channels of one process; must be used from one event loop."""
+    """The set of channels of one process; must be used from one event loop.
+
+    After a change of the TLS files new calls go over new channels. Streams on the channels before go on.
+    """
 
     def __init__(self, options: EtcdOptions, clock: Clock) -> None:
         self.options = options
         self._clock = clock
-        self._channels = [self._open(endpoint) for endpoint in options.endpoints]
+        self._generation = 0
+        self._channels: list[grpc.aio.Channel] = []
+        # Channels from before a change of the TLS files. An unused one closes its connection by itself.
+        self._former: list[grpc.aio.Channel] = []
         self._current = 0
+        self._open_all()
+
+    def _open_all(self) -> None:
+        self._generation = self.options.generation
+        self._former += self._channels
+        self._channels = [self._open(endpoint) for endpoint in self.options.endpoints]
 
     def _open(self, endpoint: str) -> grpc.aio.Channel:
         address = self.options.address(endpoint)
@@ -97,10 +114,13 @@ class Channels:
         return grpc.aio.insecure_channel(address, options=OPTIONS)
 
     def current(self) -> grpc.aio.Channel:
+        if self._generation != self.options.generation:
+            self._open_all()
         return self._channels[self._current]
 
     def every(self) -> tuple[grpc.aio.Channel, ...]:
         """A channel for each endpoint."""
+        self.current()
         return tuple(self._channels)
 
     def leave(self, channel: grpc.aio.Channel) -> None:
@@ -109,7 +129,7 @@ class Channels:
             self._current = (self._current + 1) % len(self._channels)
 
     async def close(self) -> None:
-        for channel in self._channels:
+        for channel in (*self._former, *self._channels):
             await channel.close()
 
     async def read(self, call: Callable[[grpc.aio.Channel, float], Awaitable[T]], timeout: float | None = None) -> T:

@@ -111,12 +111,19 @@ class BlockingLease:
         self._options = options
         self._current = 0
         self._channels: list[grpc.Channel] = []
-        for endpoint in options.endpoints:
-            address = options.address(endpoint)
-            if options.secure(endpoint):
-                self._channels.append(grpc.secure_channel(address, options.credentials(), options=OPTIONS))
-            else:
-                self._channels.append(grpc.insecure_channel(address, options=OPTIONS))
+        self._generation = 0
+        self._open_all()
+
+    def _open_all(self) -> None:
+        self.close()
+        self._generation = self._options.generation
+        self._channels = [self._open(endpoint) for endpoint in self._options.endpoints]
+
+    def _open(self, endpoint: str) -> grpc.Channel:
+        address = self._options.address(endpoint)
+        if self._options.secure(endpoint):
+            return grpc.secure_channel(address, self._options.credentials(), options=OPTIONS)
+        return grpc.insecure_channel(address, options=OPTIONS)
 
     def close(self) -> None:
         for channel in self._channels:
@@ -148,6 +155,9 @@ class BlockingLease:
                 raise translated from None
 
     def _stub(self) -> rpc.LeaseStub:
+        # Every call ends before the next begins, so no call is cut off by new TLS files.
+        if self._generation != self._options.generation:
+            self._open_all()
         return rpc.LeaseStub(self._channels[self._current])
 
     def _failed(self, error: grpc.RpcError) -> errors.ControlPlaneError:

@@ -24,12 +24,17 @@ _NO_RECORDS = "from history only, the joblets' records need --data-dir"
 
 @dataclass(frozen=True)
 class EvidenceSources:
-    """Without `data_dir` no joblet's records are read; `replicas` are (name, address)."""
+    """Without `data_dir` no joblet's records are read; `replicas` are (name, address).
+
+    `ca_file` is for replicas, `etcd_files` (CA, certificate, key) for etcd; empty without TLS.
+    """
 
     etcd: tuple[str, ...]
     data_dir: Path | None = None
     replicas: tuple[tuple[str, str], ...] = field(default=())
     token: str = ""
+    ca_file: str = ""
+    etcd_files: tuple[str, str, str] = ("", "", "")
 
 
 async def run(
@@ -38,7 +43,7 @@ async def run(
     progress: Callable[[int, Span], None],
     listening: Callable[[float], None],
 ) -> tuple[Span, list[PromiseVerdict]]:
-    store = Store(EtcdOptions(sources.etcd), SystemClock())
+    store = Store(EtcdOptions(sources.etcd, *sources.etcd_files), SystemClock())
     try:
         span, checks = await history_reader.read(store, Checks, progress)
         await _follow(checks, store, sources, span)
@@ -72,7 +77,7 @@ async def _judge(
         checks.capacity.verdict(),
         p6_priority.judge(*await replayed_cycles.newest_cycles(store, SystemClock())),
         checks.lifecycle.verdict(),
-        p8_cache.judge(await evidence.hashes(store, sources.replicas, sources.token))
+        p8_cache.judge(await evidence.hashes(store, sources.replicas, sources.token, sources.ca_file))
         if sources.replicas
         else _no_endpoints("P8"),
         leader.verdict(expected=bool(sources.replicas), ttl_seconds=await evidence.ttl_seconds(store, leader.leases)),
@@ -90,7 +95,8 @@ def _feed_records(checks: Checks, data_dir: Path) -> str:
 
 
 async def _reasons(sources: EvidenceSources) -> PromiseVerdict:
-    async with Client([endpoint for _, endpoint in sources.replicas], token=sources.token) as client:
+    endpoints = [endpoint for _, endpoint in sources.replicas]
+    async with Client(endpoints, token=sources.token, ca_file=sources.ca_file) as client:
         try:
             return p10_reasons.judge(await evidence.open_orders(client))
         except ControlPlaneError as error:

@@ -83,7 +83,7 @@ class ClusterMethods:
     async def _forward(self, term: Term) -> int:
         """Asks the leader with this replica's own credential: the caller's token never goes to an address of etcd."""
         metadata = ((FORWARDED, "1"), *transport.credentials(self._ports.peer_credential(term.grpc)))
-        async with transport.open_channel(term.grpc) as channel:
+        async with transport.ChannelOpener(self._ports.tls).open(term.grpc) as channel:
             stub = cluster_pb2_grpc.ClusterStub(channel)
             try:
                 answer = await stub.StepDown(cluster_pb2.StepDownRequest(), timeout=FORWARD_SECONDS, metadata=metadata)

@@ -1,14 +1,16 @@
 """The servers of a replica: gRPC with every service, health and reflection; HTTP beside gRPC on the same loop.
 
-Both bind loopback only, and a taken port is an error, never shared. Health is SERVING only while the cache follows
-etcd. Stopping sends joblets away first, then gives calls a short grace.
+Both serve TLS where the replica has a certificate, and a taken port is an error, never shared. Health is SERVING only
+while the cache follows etcd. Stopping sends joblets away first, then gives calls a short grace.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 
 import grpc
 import structlog
@@ -33,6 +35,7 @@ from controlplane.apiserver.joblets.joblet_streams import JobletStreams
 from controlplane.apiserver.logs.log_broker import LogBroker
 from controlplane.model import address
 from controlplane.model.errors import Invalid
+from controlplane.tls_files import load_pair
 from controlplane.wire import transport
 
 log = structlog.get_logger(__name__)
@@ -63,16 +66,42 @@ OPTIONS = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """Addresses at which others reach a server; empty for the bound address."""
+
+    grpc: str = ""
+    http: str = ""
+
+
+AS_BOUND = Advertised()
+
+
 class ApiServer:
-    def __init__(self, ports: ApiPorts, *, grpc_address: str, http_address: str, audit: str = "") -> None:
-        """`audit` is the file of the audit log, `-` for stdout, empty for none."""
+    def __init__(
+        self,
+        ports: ApiPorts,
+        *,
+        grpc_address: str,
+        http_address: str,
+        audit: str = "",
+        advertised: Advertised = AS_BOUND,
+    ) -> None:
+        """`audit` is the file of the audit log, `-` for stdout, empty for none.
+
+        Addresses beyond loopback are for servers that encrypt and ask for credentials.
+        """
         self._ports = ports
-        self._grpc_wanted = address.parse_served(grpc_address, "--grpc")
-        self._http_wanted = address.parse_served(http_address, "--http")
+        self._tls = ports.tls
+        beyond = ports.tls is not None and ports.closed
+        self._grpc_wanted = address.parse_served(grpc_address, "--grpc", beyond_loopback=beyond)
+        self._http_wanted = address.parse_served(http_address, "--http", beyond_loopback=beyond)
+        self._advertised = advertised
+        self._http_context: ssl.SSLContext | None = None
         connections = ("grpc.max_allowed_incoming_connections", descriptors.most_connections())
         self._server = grpc.aio.server(options=[*OPTIONS, connections])
         self._health = health.aio.HealthServicer()
-        self.logs = LogBroker(ports.peer_credential)
+        self.logs = LogBroker(ports.peer_credential, transport.ChannelOpener(ports.tls))
         self.audit = AuditLog(audit, ports.writes.clock)
         self._joblets = JobletStreams(ports, self.logs)
         self._http: web.AppRunner | None = None
@@ -81,7 +110,7 @@ class ApiServer:
         self.http_address = ""
 
     async def start(self) -> None:
-        """Binds both ports, then serves. `grpc_address` and `http_address` are the bound addresses."""
+        """Binds both ports, then serves. `grpc_address` and `http_address` are where others reach them."""
         ports = self._ports
         book = None
         if ports.closed:
@@ -95,11 +124,18 @@ class ApiServer:
         handlers = grpc_calls.rpc_handlers(reflection.SERVICE_NAME, reflected)
         limited.add_registered_method_handlers(reflection.SERVICE_NAME, handlers)
         await self._tell_health(False)
-        self.grpc_address = str(self._grpc_wanted.at(self._bind_grpc()))
-        self.http_address = f"http://{self._http_wanted.at(await self._start_http())}"
+        bound = self._grpc_wanted.at(self._bind_grpc())
+        self.grpc_address = self._advertised.grpc or str(bound)
+        bound = self._http_wanted.at(await self._start_http())
+        self.http_address = f"http{'s' if self._tls else ''}://{self._advertised.http or bound}"
         await self._server.start()
         self._watching = asyncio.get_running_loop().create_task(self._watch_health())
         log.info("serving", grpc=self.grpc_address, http=self.http_address)
+
+    def take_new_certificate(self) -> None:
+        """HTTP shows the newest certificate from the next handshake on; gRPC asks for it by itself."""
+        if self._http_context is not None and self._tls is not None:
+            load_pair(self._http_context, self._tls.material)
 
     async def stop(self) -> None:
         """Accepts no more calls, sends joblets to other replicas, lets calls end within the grace."""
@@ -115,7 +151,7 @@ class ApiServer:
         await self.audit.close()
 
     def _bind_grpc(self) -> int:
-        port = transport.bind_port(self._server, str(self._grpc_wanted))
+        port = transport.bind_port(self._server, str(self._grpc_wanted), self._tls)
         if not port:
             raise Invalid("--grpc", f"{self._grpc_wanted} cannot be bound; is the port taken?")
         return port
@@ -125,7 +161,8 @@ class ApiServer:
         await self._http.setup()
         wanted = self._http_wanted
         try:
-            await BoundedSite(self._http, wanted.host, wanted.port).start()
+            self._http_context = transport.server_context(self._tls.material) if self._tls is not None else None
+            await BoundedSite(self._http, wanted.host, wanted.port, self._http_context).start()
         except OSError as error:
             await self._http.cleanup()
             raise Invalid("--http", f"{wanted} cannot be bound: {error.strerror}") from None

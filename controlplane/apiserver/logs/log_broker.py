@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from controlplane.apiserver.logs.peer_logs import Peers
 from controlplane.model.errors import Broken, ControlPlaneError, LimitExceeded, Refused, Unavailable
-from controlplane.wire import status_codes
+from controlplane.wire import status_codes, transport
 from controlplane.wire.v1 import joblets_pb2, logs_pb2
 
 WINDOW_BYTES = 1 << 20
@@ -156,9 +156,13 @@ class StreamLogs:
 class LogBroker:
     """Opens logs: at the streams here, or at other replicas."""
 
-    def __init__(self, credential: Callable[[str], str] = lambda address: "") -> None:
+    def __init__(
+        self,
+        credential: Callable[[str], str] = lambda address: "",
+        opener: transport.ChannelOpener = transport.PLAIN,
+    ) -> None:
         """`credential` gives this replica's credential for the replica at an address."""
-        self.peers = Peers(credential)
+        self.peers = Peers(credential, opener)
         self._find: Callable[[str], StreamLogs | None] = lambda target: None
 
     def attach(self, find: Callable[[str], StreamLogs | None]) -> None:

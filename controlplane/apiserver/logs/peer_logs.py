@@ -51,9 +51,11 @@ class PeerLog:
 class Peers:
     """`credential` gives this replica's credential for the replica at an address."""
 
-    def __init__(self, credential: Callable[[str], str]) -> None:
+    def __init__(self, credential: Callable[[str], str], opener: transport.ChannelOpener) -> None:
         self._credential = credential
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._opener = opener
+        # By address and generation of the TLS files: logs on a channel of before go on.
+        self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}
 
     async def open(self, addresses: Sequence[str], request: logs_pb2.ReadLogRequest) -> PeerLog:
         """The log from the first peer with the joblet; Unavailable without one. Other errors are the reading's."""
@@ -97,9 +99,10 @@ class Peers:
         return log
 
     def _channel(self, address: str) -> grpc.aio.Channel:
-        channel = self._channels.get(address)
+        key = (address, self._opener.generation)
+        channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[address] = transport.open_channel(address, _OPTIONS)
+            channel = self._channels[key] = self._opener.open(address, _OPTIONS)
         return channel
 
 

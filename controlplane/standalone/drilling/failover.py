@@ -43,7 +43,7 @@ class Drill:
         clock = SystemClock()
         self._where = where
         self._bar = bar
-        self._store = Store(EtcdOptions(etcd), clock)
+        self._store = Store(EtcdOptions(etcd, *where.etcd_files()), clock)
         self._commits = CommitWatch(self._store, clock)
         self._offer = Offer(where, rate, record, clock)
         self._faults = Faults(where, self._commits, clock, stop_seconds=stop_seconds)

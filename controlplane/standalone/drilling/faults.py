@@ -89,7 +89,8 @@ class Faults:
 
     async def _serves(self, name: str) -> bool:
         endpoint = next(replica["grpc"] for replica in self._where.up()["replicas"] if replica["id"] == name)
-        async with Client([endpoint], token=self._where.token, timeouts=_PROBE) as client:
+        where = self._where
+        async with Client([endpoint], token=where.token, ca_file=where.ca_file(), timeouts=_PROBE) as client:
             try:
                 return bool((await client.cluster.status()).id == name)
             except ControlPlaneError:

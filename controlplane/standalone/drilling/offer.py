@@ -42,7 +42,8 @@ class Offer:
         self._record = record
         self._clock = clock
         self._clients = [
-            Client(_rotated(source, by), token=where.token, timeouts=_TIMEOUTS) for by in range(max(1, len(source())))
+            Client(_rotated(source, by), token=where.token, ca_file=where.ca_file(), timeouts=_TIMEOUTS)
+            for by in range(max(1, len(source())))
         ]
         self._lately: deque[float] = deque()
         self._began = 0.0

@@ -21,6 +21,7 @@ from controlplane.verify import joblet_records, p10_reasons
 from controlplane.verify.gathering import history_reader
 from controlplane.verify.joblet_records import JobletRecord
 from controlplane.verify.p8_cache import CacheAnswer
+from controlplane.wire.transport import opener_for
 from controlplane.wire.v1 import cluster_pb2, common_pb2
 
 MOST_ORDERS = 1000
@@ -63,20 +64,21 @@ def identities(path: Path) -> list[str]:
         raise Invalid("record", f"{path} is no file of JSON lines with an id each: {error}") from None
 
 
-async def hashes(store: Store, replicas: Sequence[tuple[str, str]], token: str) -> list[CacheAnswer]:
+async def hashes(store: Store, replicas: Sequence[tuple[str, str]], token: str, ca_file: str = "") -> list[CacheAnswer]:
     """The digest of each replica's (name, address) cache, beside the digest of a list at the same revision."""
     newest = await history_reader.newest(store)
     return await asyncio.gather(
-        *(_hash(store, name, _AskedReplica(endpoint, token), newest) for name, endpoint in replicas)
+        *(_hash(store, name, _AskedReplica(endpoint, token, ca_file), newest) for name, endpoint in replicas)
     )
 
 
 class _AskedReplica:
     """A replica that is asked for the state of its cache."""
 
-    def __init__(self, endpoint: str, token: str) -> None:
+    def __init__(self, endpoint: str, token: str, ca_file: str) -> None:
         self.endpoint = endpoint
-        self.client = Client([endpoint], token=token, timeouts=_SHORT)
+        self.opener = opener_for(ca_file)
+        self.client = Client([endpoint], token=token, ca_file=ca_file, timeouts=_SHORT)
 
 
 async def _behind(asked: _AskedReplica, newest: int) -> tuple[int, str]:
@@ -91,7 +93,7 @@ async def _behind(asked: _AskedReplica, newest: int) -> tuple[int, str]:
             status = await asked.client.cluster.status()
             revision, why = int(status.revision), why_behind(status, newest)
         except Unavailable as error:
-            if await is_serving(asked.endpoint, _LOOK_SECONDS) is not False:
+            if await is_serving(asked.endpoint, _LOOK_SECONDS, asked.opener) is not False:
                 raise
             revision, why = newest, f"stayed behind: the replica does not serve ({error})"
         if not why or clock.monotonic() >= give_up:
