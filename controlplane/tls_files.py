@@ -65,13 +65,13 @@ def read_material(files: TlsFiles) -> TlsMaterial:
 def check(material: TlsMaterial, files: TlsFiles) -> None:
     """Invalid unless the certificate matches the key, and the CA file holds a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if material.cert:
+    if files.cert:
         try:
             load_pair(context, material)
         except (ssl.SSLError, ValueError) as error:
             why = getattr(error, "reason", None) or str(error)
             raise Invalid(f"{files.prefix}_cert", f"{files.cert} and {files.key} are no pair to use: {why}") from None
-    if material.ca:
+    if files.ca:
         try:
             context.load_verify_locations(cadata=material.ca.decode("ascii"))
         except (ssl.SSLError, ValueError):

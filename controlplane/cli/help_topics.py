@@ -21,7 +21,7 @@ from controlplane.model.errors import NotFound
 # The pages in the order in which a newcomer reads them; a page's topic is the name of its file.
 TOPICS = (
     "orders", "placement", "changing", "failures", "recurring", "rules", "targets", "kubernetes", "scaling",
-    "observing", "cpctl", "access", "operating", "reference", "promises", "faults", "glossary",
+    "observing", "cpctl", "access", "transport", "operating", "reference", "promises", "faults", "glossary",
 )  # fmt: skip
 _WIDEST, _NARROWEST, _GAP = 120, 60, 2
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)

@@ -29,6 +29,7 @@ from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
 from controlplane.store.space_watch import SpaceWatch
 from controlplane.store.transaction import Item, Value
+from controlplane.tls_files import TlsSource
 from controlplane.wire import payload
 from controlplane.wire import status_codes as wire_errors
 from controlplane.wire.v1 import joblets_pb2, joblets_pb2_grpc
@@ -60,7 +61,7 @@ class Ballot:
 class Api:
     """The apiserver of one replica with its own connection to etcd and its own cache."""
 
-    def __init__(self, etcd: Etcd, name: str, *, closed: bool = False) -> None:
+    def __init__(self, etcd: Etcd, name: str, *, closed: bool = False, tls: TlsSource | None = None) -> None:
         clock = SystemClock()
         self.store = Store(EtcdOptions((etcd.endpoint,), timeout_seconds=1.5), clock)
         self.cache = Cache(self.store, clock)
@@ -74,6 +75,7 @@ class Api:
             election=self.ballot,
             renewals=self.renewals,
             closed=closed,
+            tls=tls,
         )
         self.server = ApiServer(self.ports, grpc_address="127.0.0.1:0", http_address="127.0.0.1:0")
         self._following: asyncio.Task[None] | None = None
@@ -286,8 +288,8 @@ class Stage:
         self._apis: list[Api] = []
         self._talks: list[Talk] = []
 
-    async def an_api(self, *, follows: bool = True, closed: bool = False) -> Api:
-        api = Api(self.etcd, f"replica-{len(self._apis) + 1}", closed=closed)
+    async def an_api(self, *, follows: bool = True, closed: bool = False, tls: TlsSource | None = None) -> Api:
+        api = Api(self.etcd, f"replica-{len(self._apis) + 1}", closed=closed, tls=tls)
         self._apis.append(api)
         if closed:
             # A replica knows its tokens before it serves.

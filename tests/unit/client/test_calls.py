@@ -8,7 +8,9 @@ import pytest
 
 from controlplane.client import Client
 from controlplane.client.caller import CallTimeouts
+from controlplane.client.channels import EndpointChannel
 from controlplane.model import errors
+from controlplane.wire import transport
 from controlplane.wire.v1 import cluster_pb2, common_pb2, jobs_pb2, orders_pb2
 from tests.unit.client.scripted_replica import Broken, ScriptedReplica, always, failing
 
@@ -109,3 +111,13 @@ async def test_endpoints_that_moved_are_found_while_a_call_waits() -> None:
 
     async with replica.serve(), Client(endpoints) as client:
         assert (await client.jobs.get("a")).name == "a"
+
+
+async def test_a_token_leaves_the_machine_over_tls_only() -> None:
+    channel = EndpointChannel("192.0.2.1:7101", lambda: "cp_secret", transport.PLAIN)
+    with pytest.raises(errors.Invalid, match="ca-file"):
+        _ = channel.metadata
+    await channel.close()
+    local = EndpointChannel("127.0.0.1:7101", lambda: "cp_secret", transport.PLAIN)
+    assert local.metadata == transport.credentials("cp_secret")
+    await local.close()

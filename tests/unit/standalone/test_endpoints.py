@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.model.errors import Invalid, Unavailable
-from controlplane.standalone.endpoints import find_endpoints, parse_endpoints
+from controlplane.standalone.endpoints import EtcdFiles, find_endpoints, parse_endpoints
 
 
 def up_json(folder: Path, *endpoints: str) -> Path:
@@ -44,3 +44,32 @@ def test_a_folder_where_nothing_was_started_says_what_to_do(tmp_path: Path) -> N
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match=r"^endpoints: must"):
         parse_endpoints(text)
+
+
+def test_the_ca_of_a_folder_is_its_own_and_that_of_endpoints_is_given(tmp_path: Path) -> None:
+    environment = {"CONTROLPLANE_CA_FILE": "/env.crt"}
+    up_json(tmp_path, "127.0.0.1:1")
+    assert find_endpoints(None, tmp_path, environment).ca_file() == ""
+    content = json.loads((tmp_path / "up.json").read_text())
+    (tmp_path / "up.json").write_text(json.dumps({**content, "tls": {"ca": "/folder.crt"}}))
+    assert find_endpoints(None, tmp_path, environment).ca_file() == "/folder.crt"
+    assert find_endpoints("a:1", None, environment).ca_file() == "/env.crt"
+    assert find_endpoints("a:1", None, environment, ca_file=Path("/given.crt")).ca_file() == "/given.crt"
+    assert find_endpoints("a:1", None, {}).ca_file() == ""
+
+
+def test_https_needs_a_ca() -> None:
+    with pytest.raises(Invalid, match="ca-file"):
+        find_endpoints("https://a:1", None, {})
+    assert find_endpoints("https://a:1", None, {}, ca_file=Path("/a.crt")).current() == ("a:1",)
+
+
+def test_the_certificates_of_a_folder_are_for_its_own_etcd_only(tmp_path: Path) -> None:
+    up_json(tmp_path, "127.0.0.1:1")
+    content = json.loads((tmp_path / "up.json").read_text())
+    tls = {"ca": "/ca", "etcd_cert": "/cert", "etcd_key": "/key"}
+    (tmp_path / "up.json").write_text(json.dumps({**content, "tls": tls}))
+    where = find_endpoints(None, tmp_path, {})
+    assert where.etcd_files() == ("/ca", "/cert", "/key")
+    assert where.etcd_files("https://other:2379") == ("", "", "")
+    assert where.etcd_files("", EtcdFiles("/x", "/y", "/z")) == ("/x", "/y", "/z")

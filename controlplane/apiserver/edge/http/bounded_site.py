@@ -72,13 +72,17 @@ class _SiteConnection(asyncio.Protocol):
         """Ends the handshake, or the connection. This protocol receives what the client sends after the handshake."""
         loop = asyncio.get_running_loop()
         try:
-            self._transport = await loop.start_tls(
+            secured = await loop.start_tls(
                 plain, self, tls, server_side=True, ssl_handshake_timeout=SILENCE_SECONDS, ssl_shutdown_timeout=1.0
             )
         except OSError:  # an SSLError and a TimeoutError are OSErrors: the client is no client of ours, or is gone
+            secured = None
+        # asyncio gives no transport for a connection that was lost in the middle of its handshake.
+        if secured is None or plain.is_closing():
             self._forget()
             plain.abort()
             return
+        self._transport = secured
         self._serve()
 
     def _serve(self) -> None:
