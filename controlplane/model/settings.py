@@ -46,7 +46,8 @@ class Restriction(Part, frozen=True, kw_only=True):
     """What the orders of a role may not ask for. `max_priority` 0 and empty lists restrict nothing.
 
     strict_targets: the targets that a strict policy may name. images: fronts of the allowed images. preempts, secrets:
-    whether orders may stop other work, and whether jobs may name secrets for pulling images.
+    whether orders may stop other work, and whether jobs may name secrets for pulling images. nodes: whether jobs may
+    choose nodes of a cluster and bear their taints, those of control-plane nodes among them.
     """
 
     max_priority: Annotated[int, Meta(ge=0, le=100)] = 0
@@ -54,6 +55,7 @@ class Restriction(Part, frozen=True, kw_only=True):
     preempts: bool = True
     images: Few[Line] = ()
     secrets: bool = True
+    nodes: bool = True
 
 
 class Settings(Object, tag="Settings", frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,30 @@ async def test_a_pod_that_is_there_already_is_its_own_or_somebody_elses(stage: S
         assert [task.phase for task in seen(driver, own)] == ["Starting"]
         (pod,) = await pods_of(cluster, own)
         assert pod["metadata"] == made["metadata"]
+
+
+async def test_pods_of_another_plane_with_a_target_of_that_name_are_left_alone(stage: Stage, cluster: Cluster) -> None:
+    """Those without a label, of an earlier version, are adopted."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    theirs, older, ours, new = (a_fulfilment(stage.target) for _ in range(4))
+    async with stage.life() as driver:
+        stage.state.bind_to_cluster("1234567890abcdef")
+        await cluster.ask("POST", path, pod_of(theirs, replace(PLACE, cluster="fedcba0987654321")))
+        await cluster.ask("POST", path, pod_of(older, PLACE))
+        await cluster.ask("POST", path, pod_of(ours, replace(PLACE, cluster="1234567890abcdef")))
+        await stage.until(lambda: ours.id in driver.fulfilments())
+        assert older.id in driver.fulfilments()
+        assert theirs.id not in driver.fulfilments()
+        start(driver, new)
+        await stage.until(lambda: seen(driver, new)[0].phase == "Starting")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (pods := await pods_of(cluster, new)):
+                await asyncio.sleep(0.01)
+        assert pods[0]["metadata"]["labels"]["controlplane/cluster"] == "1234567890abcdef"
+        assert await pods_of(cluster, theirs)
+    async with stage.life() as driver:
+        await stage.until(lambda: ours.id in driver.fulfilments())
+        assert theirs.id not in driver.fulfilments()
 
 
 async def test_what_the_api_refuses_and_what_cannot_start_fails(stage: Stage, cluster: Cluster) -> None:

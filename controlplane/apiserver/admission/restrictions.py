@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from controlplane.apiserver.admission import fields
+from controlplane.model import nodes
 from controlplane.model.access import Role, Subject
 from controlplane.model.errors import Forbidden
 from controlplane.model.job import Job
@@ -21,6 +22,7 @@ class Demands(NamedTuple):
     policies: frozenset[str] = frozenset()
     images: frozenset[str] = frozenset()
     secrets: bool = False
+    nodes: bool = False
 
 
 NOTHING_SPECIAL = Demands()
@@ -32,6 +34,14 @@ def demands_of(jobs: Iterable[Job]) -> Demands:
         frozenset(job.target_policy or "any" for job in every),
         frozenset(job.image for job in every if job.image),
         any(job.image_pull_secrets for job in every),
+        any(job.tolerations or _chooses_nodes(job) for job in every),
+    )
+
+
+def _chooses_nodes(job: Job) -> bool:
+    constraints = job.constraints
+    return constraints is not None and any(
+        nodes.is_of_node(constraint) for constraint in (*constraints.hard, *constraints.soft)
     )
 
 
@@ -60,6 +70,8 @@ def check(
             raise Forbidden(f"packet: image {image!r} is not allowed for your role; allowed: {allowed}", field="packet")
     if demands.secrets and not restriction.secrets:
         raise Forbidden("packet: jobs of your role may not name image_pull_secrets", field="packet")
+    if demands.nodes and not restriction.nodes:
+        raise Forbidden("packet: jobs of your role may not choose nodes of a cluster or bear taints", field="packet")
 
 
 def check_priority(restriction: Restriction | None, priority: int) -> None:

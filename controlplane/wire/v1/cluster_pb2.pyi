@@ -1220,12 +1220,15 @@ class Restriction(_message.Message):
     PREEMPTS_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
     max_priority: _builtins.int
     """0: any"""
     preempts: _builtins.bool
     """false: orders may not stop other work"""
     secrets: _builtins.bool
     """false: jobs may not name secrets for pulling images"""
+    nodes: _builtins.bool
+    """false: jobs may neither choose nodes of a cluster nor bear taints"""
     @_builtins.property
     def strict_targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """those that a strict policy may name; empty: any"""
@@ -1242,15 +1245,20 @@ class Restriction(_message.Message):
         preempts: _builtins.bool | None = ...,
         images: _abc.Iterable[_builtins.str] | None = ...,
         secrets: _builtins.bool | None = ...,
+        nodes: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_preempts", b"_preempts", "_secrets", b"_secrets", "preempts", b"preempts", "secrets", b"secrets"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_nodes", b"_nodes", "_preempts", b"_preempts", "_secrets", b"_secrets", "nodes", b"nodes", "preempts", b"preempts", "secrets", b"secrets"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_preempts", b"_preempts", "_secrets", b"_secrets", "images", b"images", "max_priority", b"max_priority", "preempts", b"preempts", "secrets", b"secrets", "strict_targets", b"strict_targets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_nodes", b"_nodes", "_preempts", b"_preempts", "_secrets", b"_secrets", "images", b"images", "max_priority", b"max_priority", "nodes", b"nodes", "preempts", b"preempts", "secrets", b"secrets", "strict_targets", b"strict_targets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__nodes: _TypeAlias = _typing.Literal["nodes"]  # noqa: Y015
+    _WhichOneofArgType__nodes: _TypeAlias = _typing.Literal["_nodes", b"_nodes"]  # noqa: Y015
     _WhichOneofReturnType__preempts: _TypeAlias = _typing.Literal["preempts"]  # noqa: Y015
     _WhichOneofArgType__preempts: _TypeAlias = _typing.Literal["_preempts", b"_preempts"]  # noqa: Y015
     _WhichOneofReturnType__secrets: _TypeAlias = _typing.Literal["secrets"]  # noqa: Y015
     _WhichOneofArgType__secrets: _TypeAlias = _typing.Literal["_secrets", b"_secrets"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__nodes) -> _WhichOneofReturnType__nodes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__preempts) -> _WhichOneofReturnType__preempts | None: ...
     @_typing.overload

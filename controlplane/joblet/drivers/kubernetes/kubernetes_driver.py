@@ -24,7 +24,7 @@ from controlplane.joblet.drivers.kubernetes.cluster_capacity import ClusterCapac
 from controlplane.joblet.drivers.kubernetes.collection_watch import CollectionWatch
 from controlplane.joblet.drivers.kubernetes.journal import Journal, intent_of
 from controlplane.joblet.drivers.kubernetes.observing import Stopping
-from controlplane.joblet.drivers.kubernetes.pod import FULFILMENT, PodDefaults, name_of, selector_of
+from controlplane.joblet.drivers.kubernetes.pod import FULFILMENT, PodDefaults, is_foreign, name_of, selector_of
 from controlplane.joblet.drivers.kubernetes.pod_creator import PodCreator
 from controlplane.joblet.drivers.kubernetes.pod_remover import PodRemover
 from controlplane.joblet.drivers.kubernetes.pod_run import PodRun, RunTable, Stage, run_of_pod
@@ -55,6 +55,7 @@ class KubernetesDriver:
         capacity: Mapping[str, float] | None = None,
     ) -> None:
         self._target = target
+        self._state = state
         self._logs = logs
         self._journal = Journal(state.path)
         self._notice: Notice = lambda identity: None
@@ -198,6 +199,8 @@ class KubernetesDriver:
 
     def put(self, key: str, thing: Json) -> None:
         identity = _identity(thing)
+        if self._runs.get(identity) is None and is_foreign(thing, self._state.cluster):
+            return
         run = self._runs.get(identity) or self._runs.add(run_of_pod(thing, identity, self._target))
         if run.stage in (Stage.GONE, Stage.REFUSED):
             run.mark_ended()

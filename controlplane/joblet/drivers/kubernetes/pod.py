@@ -29,6 +29,7 @@ FULFILMENT, ORDER, TARGET, JOB = (
     "controlplane/target",
     "controlplane/job",
 )
+CLUSTER = "controlplane/cluster"
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "controlplane"
 TASKS, CYCLE, EPOCH, OWNER = "controlplane/tasks", "controlplane/cycle", "controlplane/epoch", "controlplane/owner"
 NAMED_TARGET = "controlplane/target-name"
@@ -44,6 +45,7 @@ class PodDefaults:
     """The fields that all pods of a target share, their namespace among them.
 
     `security` is `restricted` (as the pod security standard of that name) or `baseline`, which lets images run as root.
+    `cluster` is the identity of the plane's etcd, empty while unknown.
     """
 
     namespace: str = "default"
@@ -52,6 +54,7 @@ class PodDefaults:
     security: str = "restricted"
     run_as_user: int | None = None
     names: Mapping[str, str] = field(default_factory=lambda: NAMES)
+    cluster: str = ""
 
 
 def name_of(fulfilment_id: str) -> str:
@@ -68,6 +71,15 @@ def label_value(text: str) -> str:
 def selector_of(target: str) -> str:
     """Selects the pods and Secrets of this target."""
     return f"{MANAGED_BY}={MANAGER},{TARGET}={label_value(target)}"
+
+
+def is_foreign(pod: Mapping[str, Any], cluster: str) -> bool:
+    """Whether the pod is that of another plane, with another etcd, whose target has the same name.
+
+    A pod without the label, of an earlier version, is not foreign; nor is any pod while the own etcd is unknown.
+    """
+    label = ((pod.get("metadata") or {}).get("labels") or {}).get(CLUSTER, "")
+    return bool(label and cluster) and label != label_value(cluster)
 
 
 def container_of(position: int) -> str:
@@ -134,6 +146,8 @@ def _metadata(fulfilment: Fulfilment, defaults: PodDefaults) -> dict[str, Any]:
         ORDER: label_value(fulfilment.order),
         TARGET: label_value(fulfilment.target),
     }
+    if defaults.cluster:
+        labels[CLUSTER] = label_value(defaults.cluster)
     if len(jobs) == 1:
         labels[JOB] = label_value(next(iter(jobs)))
     annotations = {

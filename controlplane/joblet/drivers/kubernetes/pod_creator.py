@@ -9,6 +9,7 @@ joblet nor a later one ever sends another create for the same fulfilment.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 
 import structlog
@@ -71,8 +72,9 @@ class PodCreator:
         """Returns when the pod exists, or certainly does not and will not."""
         assert run.fulfilment is not None
         try:
-            pod = pod_of(run.fulfilment, self._defaults)
-            files = files_of(run.fulfilment, self._defaults)
+            defaults = dataclasses.replace(self._defaults, cluster=self._state.cluster)
+            pod = pod_of(run.fulfilment, defaults)
+            files = files_of(run.fulfilment, defaults)
         except Invalid as error:
             self._refuse(run, str(error))
             return

@@ -8,13 +8,18 @@ from controlplane.apiserver.admission import restrictions, settings_admission
 from controlplane.apiserver.admission.restrictions import Demands, demands_of
 from controlplane.model.access import ANYONE, Grant, Role, Subject
 from controlplane.model.errors import Forbidden, Invalid
-from controlplane.model.job import Job
+from controlplane.model.job import Constraint, Constraints, Job, Toleration
 from controlplane.model.settings import Restriction, Settings
 
 ADA = Subject(name="ada", grants=(Grant(Role.SUBMITTER),))
 ROOT = Subject(name="root", grants=(Grant(Role.ADMIN), Grant(Role.SUBMITTER)))
 TIGHT = Restriction(
-    max_priority=60, strict_targets=("eu-1",), preempts=False, images=("registry.example/film/",), secrets=False
+    max_priority=60,
+    strict_targets=("eu-1",),
+    preempts=False,
+    images=("registry.example/film/",),
+    secrets=False,
+    nodes=False,
 )
 ALLOWED = Job(image="registry.example/film/render:1", target_policy="strict:eu-1")
 
@@ -42,6 +47,11 @@ def test_each_restriction_names_its_field() -> None:
     assert refused_field(TIGHT, ALLOWED, Job(target_policy="strict:eu-2")) == "target_policy"
     assert refused_field(TIGHT, ALLOWED, Job(image="docker.example/other:1")) == "packet"
     assert refused_field(TIGHT, Job(image_pull_secrets=("pull",))) == "packet"
+    assert refused_field(TIGHT, Job(tolerations=(Toleration(op="Exists"),))) == "packet"
+    on_control_plane = Constraint(label="node/node-role.kubernetes.io/control-plane", op="Exists")
+    for constraints in (Constraints(hard=(on_control_plane,)), Constraints(soft=(on_control_plane,))):
+        assert refused_field(TIGHT, Job(constraints=constraints)) == "packet"
+    judge(TIGHT, Job(constraints=Constraints(hard=(Constraint(label="region", op="Exists"),))))
 
 
 def test_the_policy_of_the_order_overrides_those_of_its_jobs() -> None:
