@@ -51,7 +51,9 @@ def _scratch(folder: Path) -> Iterator[Path]:
     earlier, killed joblet are removed first."""
     scratch = folder / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(mode=0o700, parents=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    scratch.mkdir(mode=0o700)
     try:
         yield scratch
     finally:

@@ -27,7 +27,7 @@ import structlog
 
 from controlplane.aio.clock import chance, suspended_seconds
 from controlplane.aio.files import lock_file, write_by_rename
-from controlplane.model.errors import AlreadyExists
+from controlplane.model.errors import AlreadyExists, Invalid
 
 # Only sessions with attempts that were reported as starting are ever looked up, so the last few would do.
 MOST_SESSIONS = 200
@@ -104,7 +104,7 @@ class JobletState:
 
 class JobletFolder(JobletState):
     def __init__(self, path: Path, boot: str) -> None:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path)
         self.path = path
         self.boot = boot
         self._lock = lock_folder(path)
@@ -201,6 +201,21 @@ class JobletFolder(JobletState):
         self._session_lines = [line for line in lines if line.endswith(f" {self.boot}\n")][-MOST_SESSIONS:]
         for line in self._session_lines:
             super().remember(line.partition(" ")[0])
+
+
+def make_folder(path: Path) -> None:
+    """The folder is for the user of this process alone: output and credentials are in it.
+
+    Invalid when the folder belongs to another user, or is open to others and not the folder of a joblet.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.stat()
+    if status.st_uid != os.geteuid():
+        raise Invalid("data_dir", f"{path} belongs to another user")
+    if status.st_mode & 0o077:
+        if not (path / "secret").exists() and any(path.iterdir()):
+            raise Invalid("data_dir", f"{path} is open to other users, and no folder of a joblet: chmod 700 {path}")
+        path.chmod(0o700)
 
 
 def lock_folder(path: Path) -> int:

@@ -96,6 +96,8 @@ def supervise(layout: Layout, options: UpOptions, *, tell: Tell, when_ready: Tel
         tls = folder_tls.prepare(layout, SystemClock(), wanted=options.tls)
         _make_credentials(layout, options, tell)
         tell(_about_tls(tls, asked=options.tls))
+        if os.geteuid() == 0 and options.targets:
+            tell("warning: the commands of tasks run as root; a joblet with --run-as USER runs them as another user")
         with Ports() as ports:
             parts = plan_processes(layout, binary, ports, options, tls)
             exports = tls.etcdctl_exports() if tls is not None else ""

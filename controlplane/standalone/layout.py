@@ -48,6 +48,11 @@ class Layout:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise Refused(f"{self.folder} cannot be created: {error.strerror}") from None
+        status = self.folder.stat()
+        if status.st_uid != os.geteuid():
+            raise Refused(f"{self.folder} belongs to another user, who could change what runs from it")
+        if status.st_mode & 0o022:
+            raise Refused(f"{self.folder} can be written by other users: chmod go-w {self.folder}")
 
     def joblet_token(self, target: str) -> Path:
         return self.joblets / target / TOKEN_FILE

@@ -30,10 +30,11 @@ class Joblet:
         self._log = folder / "joblet.log"
         self.process: asyncio.subprocess.Process | None = None
 
-    async def start(self) -> None:
+    async def start(self, *through: str) -> None:
+        """`through`: a command that becomes the joblet, with other rights say."""
         with self._log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "controlplane.joblet", str(self._file), stderr=log
+                *through, sys.executable, "-m", "controlplane.joblet", str(self._file), stderr=log
             )
 
     async def end(self, number: int = signal.SIGKILL) -> int:

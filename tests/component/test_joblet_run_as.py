@@ -275,3 +275,48 @@ async def test_a_joblet_of_root_says_at_each_start_that_commands_run_as_root(sta
     await stage.started()
     await stage.world.until(lambda: stage.world.sessions >= 1)
     assert stage.stage.joblets[-1].said().count("commands run as root") == 1
+
+
+async def test_the_folder_of_a_joblet_is_closed_to_others_and_of_no_other_user(stage: RunAsStage) -> None:
+    data = stage.stage.data
+    first = await stage.stage.started()
+    await stage.tried("true")
+    await first.end()
+    os.chmod(data, 0o755)
+    second = await stage.stage.started()
+    await stage.tried("true", number=2)
+    for path in (data, data / "runs", stage.stage.run(200), stage.stage.run(200) / "stdout", data / "records.jsonl"):
+        assert path.stat().st_mode & 0o077 == 0, path
+    await second.end()
+    os.chown(data, pwd.getpwnam(USER).pw_uid, -1)
+    third = await stage.stage.started()
+    assert third.process is not None
+    assert await third.process.wait() == 1
+    assert f"data_dir: {data} belongs to another user" in third.said()
+    os.chown(data, 0, -1)
+
+
+async def test_an_open_folder_with_other_files_is_not_taken_for_that_of_a_joblet(stage: RunAsStage) -> None:
+    data = stage.stage.data
+    os.mkdir(data)
+    os.chmod(data, 0o755)
+    (data / "other").touch()
+    joblet = await stage.stage.started()
+    assert joblet.process is not None
+    assert await joblet.process.wait() == 1
+    assert "is open to other users" in joblet.said()
+    assert stat.S_IMODE(data.stat().st_mode) == 0o755
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv of util-linux is not installed")
+async def test_a_command_of_the_joblets_own_user_cannot_read_its_memory(stage: RunAsStage) -> None:
+    """Without --run-as, and without the capabilities of root. The shim, which keeps no secrets, can be read."""
+    joblet = stage.stage.a_joblet()
+    await joblet.start("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+    await stage.world.until(lambda: stage.world.session != "")
+    assert joblet.process is not None
+    looks = [f"/proc/{joblet.process.pid}/environ", f"/proc/{joblet.process.pid}/fd/0", "/proc/$PPID/environ"]
+    script = "; ".join(f"head -c 0 {path} 2>/dev/null && echo read || echo no" for path in looks)
+    work = a_fulfilment(1, "sh", "-c", script)
+    stage.world.assign(work)
+    assert (await stage.said(work)).split() == ["no", "no", "read"]

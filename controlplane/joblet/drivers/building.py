@@ -33,6 +33,7 @@ from controlplane.joblet.joblet_state import (
     JobletFolder,
     JobletState,
     lock_folder,
+    make_folder,
     read_boot,
     read_secret,
 )
@@ -159,7 +160,7 @@ def _simulated_folder(
     if not settings.data_dir:
         return None, chance(16).hex(), HighestAttempt()
     path = Path(settings.data_dir).absolute()
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     stack.callback(os.close, lock_folder(path))
     return _records(path, read_boot(), stack), read_secret(path), HighestAttempt(path / "attempts")
 
