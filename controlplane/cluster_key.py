@@ -15,8 +15,9 @@ import hmac
 import msgspec
 
 from controlplane import key_files
+from controlplane.model.access import CLUSTER_KEY_PREFIX
 
-PREFIX = "cpk_"
+PREFIX = CLUSTER_KEY_PREFIX
 _MOST_CHARACTERS = 2048
 
 

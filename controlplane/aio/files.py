@@ -20,13 +20,25 @@ def write_by_rename(file: Path, content: bytes) -> None:
         os.close(folder)
 
 
-def write_by_rename_at(folder: int, name: str, content: bytes) -> None:
+def write_durably(file: Path, content: bytes) -> None:
+    """`write_by_rename`, and the new content outlives a crash of the machine."""
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        write_by_rename_at(folder, file.name, content, sync=True)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_by_rename_at(folder: int, name: str, content: bytes, *, sync: bool = False) -> None:
     """`write_by_rename` into an open folder. A link, pipe or folder in the way is removed or moved, never followed."""
     new = f"{name}.new"
     _clear(folder, new)
     file = os.open(new, _NEW, 0o600, dir_fd=folder)
     try:
         _write(file, content)
+        if sync:
+            os.fsync(file)
     except OSError:
         os.unlink(new, dir_fd=folder)
         raise

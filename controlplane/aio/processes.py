@@ -16,6 +16,7 @@ from pathlib import Path
 
 GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 0.001
+_ARGUMENTS_START = 45  # arg_start of /proc/PID/stat
 _SET_DUMPABLE = 4  # PR_SET_DUMPABLE of prctl(2)
 
 
@@ -135,6 +136,14 @@ def keep_memory_private() -> None:
 def keep_files_private() -> int:
     """New files and folders are for the user of this process alone from now on. Returns the former umask."""
     return os.umask(0o077)
+
+
+def hide_argument(text: str) -> None:
+    """Replaces the argument in the command line that other users see of this process."""
+    place = Path("/proc/self/cmdline").read_bytes().find(text.encode())
+    start = _stat(os.getpid(), _ARGUMENTS_START)
+    if place >= 0 and start:
+        ctypes.memset(start + place, ord("x"), len(text.encode()))
 
 
 def pids() -> list[int]:

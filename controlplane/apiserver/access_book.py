@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from controlplane import cluster_key
 from controlplane.aio.clock import Clock
 from controlplane.aio.lru import Lru
@@ -54,7 +56,8 @@ class AccessBook:
         self._verifiers = tuple(verifiers)
         self._looking: asyncio.Task[None] | None = None
         self.changed: Callable[[set[str] | None], None] = lambda tokens: None
-        self._by_digest = {token.digest: token for token in reads.cache.snapshot.objects(keys.TOKENS)}
+        tokens = reads.cache.snapshot.objects(keys.TOKENS)
+        self._by_digest = {digest: token for token in tokens for digest in token.digests()}
         self._read_bindings()
         reads.cache.subscribe(self._hear, _TREES)
         for verifier in self._verifiers:
@@ -85,7 +88,7 @@ class AccessBook:
             token = self._by_digest.get(digest)
             if token is None:
                 raise Unauthenticated("the token is unknown, or was revoked")
-            subject = self._subjects[digest] = self._subject(token)
+            subject = self._subjects[digest] = self._subject(_as_shown(token, digest))
         if subject.expires and self.seconds_left(subject) <= 0:
             raise Unauthenticated(f"the token expired at {subject.expires}")
         return subject
@@ -130,7 +133,7 @@ class AccessBook:
         return {grant for binding in concerned if (grant := binding.grant()) is not None}
 
     def _subject(self, token: Token) -> Subject:
-        bound = self._bound(token.subject, token.groups)
+        bound = self._bound(token.subject, token.groups) if token.takes_bindings else set()
         return Subject(
             name=token.subject,
             groups=token.groups,
@@ -166,13 +169,22 @@ class AccessBook:
             token: Token | None = entry.readable() if entry is not None else None
             if token is None:
                 continue
-            self._subjects.pop(token.digest, None)
-            if entry is delta.new:
-                self._by_digest[token.digest] = token
-            else:
-                self._by_digest.pop(token.digest, None)
+            for digest in token.digests():
+                self._subjects.pop(digest, None)
+                if entry is delta.new:
+                    self._by_digest[digest] = token
+                else:
+                    self._by_digest.pop(digest, None)
 
     def _read_bindings(self) -> None:
         self._bindings = tuple(self._reads.cache.snapshot.objects(keys.BINDINGS))
         self._subjects = {}
         self._foreign.clear()
+
+
+def _as_shown(token: Token, digest: str) -> Token:
+    """The token as the caller's text has it: a former text has the roles and the end of its own."""
+    former = token.former
+    if former is None or digest == token.digest:
+        return token
+    return replace(token, roles=former.roles, expires=former.expires)

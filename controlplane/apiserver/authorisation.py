@@ -25,6 +25,9 @@ class Verb(StrEnum):
     OPERATE = "operate"
     # A joblet for its targets.
     CONNECT = "connect"
+    # Enrol a joblet for targets, and renew the credential that came of it.
+    ENROL = "enrol"
+    RENEW = "renew"
     # A replica for another replica.
     RELAY = "relay"
     # Any authenticated subject.
@@ -36,7 +39,7 @@ class Verb(StrEnum):
 # Objects that belong to an owner, and are seen and changed by the owner only.
 OWNED = frozenset({"Order", "Job", "Packet", "Resource", "Fulfilment", "Event"})
 # Objects of the plane, changed by operators.
-_OPERATED = frozenset({"Target", "Rule", "ScalePolicy", "Secret", "Settings", "Cluster"})
+_OPERATED = frozenset({"Target", "Rule", "ScalePolicy", "Secret", "Settings", "Cluster", "Enrolment"})
 # Objects of the plane that every subject with a role may read. Anybody may have an account at an issuer outside, and
 # without a role such a subject is told its own rights and nothing else.
 _SHARED = frozenset({"Target", "Term", "Cluster"})
@@ -45,6 +48,7 @@ _OVERALL = frozenset({"Cycle", "Rule", "ScalePolicy", "Secret", "Settings", "Tot
 # Who may call: for administrators alone.
 _ACCESS = frozenset({"Token", "Binding"})
 _WRITES = frozenset({Verb.CREATE, Verb.UPDATE, Verb.DELETE})
+_MUTATING = _WRITES | {Verb.OPERATE, Verb.ENROL, Verb.RENEW}
 ANY_KIND = "*"
 
 
@@ -56,7 +60,7 @@ class Right(NamedTuple):
 
     @property
     def mutates(self) -> bool:
-        return self.verb in _WRITES or self.verb is Verb.OPERATE
+        return self.verb in _MUTATING
 
 
 def refusal(subject: Subject, verb: Verb, kind: str, owner: str | None = None, target: str = "") -> str:
@@ -64,6 +68,9 @@ def refusal(subject: Subject, verb: Verb, kind: str, owner: str | None = None, t
 
     Without an owner the question is whether the subject may do this for any owner; `target` matters to joblets only.
     """
+    if Role.ENROLMENT in subject.roles:
+        enrols = verb is Verb.ENROL and kind == "Target" and (not target or target in subject.targets)
+        return "" if enrols else _sentence(subject, verb, kind, owner, target)
     if verb in (Verb.ASK, Verb.OPEN) or (verb is Verb.READ and kind in _SHARED and subject.grants):
         return ""
     if any(_allows(subject, grant, verb, kind, owner) for grant in subject.grants):
@@ -138,7 +145,8 @@ def _allows(subject: Subject, grant: Grant, verb: Verb, kind: str, owner: str | 
         case Role.OPERATOR if verb is Verb.READ:
             return kind not in _ACCESS
         case Role.OPERATOR:
-            return (kind in _OPERATED and (writes or verb is Verb.OPERATE)) or (kind == ANY_KIND and writes)
+            operates = kind in _OPERATED and (writes or verb is Verb.OPERATE)
+            return operates or (kind == ANY_KIND and writes) or (kind == "Target" and verb is Verb.ENROL)
         case Role.VIEWER if not grant.owner:
             return verb is Verb.READ and kind in OWNED | _OVERALL
         case Role.VIEWER:
@@ -150,7 +158,8 @@ def _allows(subject: Subject, grant: Grant, verb: Verb, kind: str, owner: str | 
 
 
 def _is_joblets_right(subject: Subject, verb: Verb, kind: str, target: str) -> bool:
-    return kind == "Target" and verb in (Verb.CONNECT, Verb.CREATE) and (not target or target in subject.targets)
+    own = verb in (Verb.CONNECT, Verb.CREATE, Verb.RENEW)
+    return kind == "Target" and own and (not target or target in subject.targets)
 
 
 def _sentence(subject: Subject, verb: Verb, kind: str, owner: str | None, target: str) -> str:
@@ -208,6 +217,9 @@ _V1: Mapping[str, Right] = {
     **_all(Right(Verb.CREATE, "Token"), "Access.CreateToken"),
     **_all(Right(Verb.READ, "Token"), "Access.ListTokens"),
     **_all(Right(Verb.DELETE, "Token"), "Access.RevokeToken"),
+    **_all(Right(Verb.CREATE, "Enrolment"), "Access.CreateEnrolment"),
+    **_all(Right(Verb.ENROL, "Target"), "Access.Enrol"),
+    **_all(Right(Verb.RENEW, "Target"), "Access.Renew"),
     **_all(Right(Verb.CREATE, "Binding"), "Access.Grant"),
     **_all(Right(Verb.READ, "Binding"), "Access.ListBindings"),
     **_all(Right(Verb.DELETE, "Binding"), "Access.Ungrant"),

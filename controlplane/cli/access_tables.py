@@ -21,6 +21,10 @@ def _grants(item: dict[str, Any]) -> str:
     return ",".join(parts) or "-"
 
 
+def _first_and_last(targets: list[str]) -> str:
+    return targets[0] if len(targets) == 1 else f"{targets[0]}..{targets[-1]}"
+
+
 _TOKEN = (
     _column("ID", "id"),
     _column("SUBJECT", "subject"),
@@ -30,8 +34,16 @@ _TOKEN = (
 )
 _TOKEN_WIDE = (
     _column("GROUPS", "groups", wide=True),
-    _column("TARGETS", "targets", wide=True),
+    TableColumn("TARGETS", lambda item: _first_and_last(item.get("targets") or ["-"]), wide=True),
     _column("DRIVER", "driver", wide=True),
+)
+ENROLMENT = (
+    _column("ID", "id"),
+    TableColumn("TARGETS", lambda item: _first_and_last(item["targets"])),
+    _column("DRIVER", "driver"),
+    _column("OWNER", "owner"),
+    _column("EXPIRES", "expires"),
+    _column("TOKEN", "token"),
 )
 NEW_TOKEN = (*_TOKEN, *_TOKEN_WIDE, _column("TOKEN", "token"))
 TOKENS = (
@@ -39,6 +51,7 @@ TOKENS = (
     *_TOKEN_WIDE,
     _column("CREATED", "created", wide=True),
     _column("CREATOR", "creator", wide=True),
+    _column("RENEWED", "renewed", wide=True),
 )
 BINDINGS = (
     _column("NAME", "name"),

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.aio.processes import hide_argument
 from controlplane.cli import log_setup
 from controlplane.cli.shell import user
 from controlplane.model import quantity
@@ -114,6 +115,10 @@ def joblet(
         str, typer.Option(metavar="FILE", help="Client certificate, where something before the replicas asks for one.")
     ] = "",
     tls_key: Annotated[str, typer.Option(metavar="FILE", help="Key of --tls-cert, open to nobody else.")] = "",
+    enrol: Annotated[
+        str, typer.Option(metavar="TOKEN", help="One-time token of `cpctl enrol` [env CONTROLPLANE_ENROL].")
+    ] = "",
+    enrol_file: Annotated[Path | None, typer.Option(metavar="FILE", help="File with such a token.")] = None,
     output_limit: Annotated[
         str, typer.Option(metavar="SIZE", help="Size kept of each output of a command; 0: everything.")
     ] = "64Mi",
@@ -152,7 +157,8 @@ def joblet(
     from controlplane.joblet import main
     from controlplane.joblet.joblet_settings import ClusterSettings, JobletSettings
 
-    token = _joblet_token(token_file, endpoints)
+    enrolment = _enrolment_token(enrol, enrol_file)
+    token = "" if enrolment else _joblet_token(token_file, endpoints)
     settings = JobletSettings(
         target=target,
         endpoints=parse_endpoints(endpoints),
@@ -164,11 +170,12 @@ def joblet(
         failure_rate=failure_rate,
         seed=seed,
         # With a token the plane knows whose target a new one is.
-        owner="" if token else user(),
+        owner="" if token or enrolment else user(),
         token=token,
         tls_ca=tls_ca or _folder_ca(endpoints),
         tls_cert=tls_cert,
         tls_key=tls_key,
+        enrol=enrolment,
         region=region,
         labels=pairs(labels, "labels"),
         resizable=resizable,
@@ -209,6 +216,13 @@ def pairs(text: str, field: str) -> dict[str, str]:
             raise Invalid(field, f"must read name=value, several separated by commas, not {part!r}")
         values[name.strip()] = value
     return values
+
+
+def _enrolment_token(given: str, file: Path | None) -> str:
+    """The token of --enrol, which is hidden from the list of processes, of --enrol-file or of the environment."""
+    if given:
+        hide_argument(given)
+    return given or (find_token(file) if file is not None else os.environ.get("CONTROLPLANE_ENROL", "").strip())
 
 
 def _joblet_token(token_file: Path | None, endpoints: str) -> str:

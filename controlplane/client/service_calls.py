@@ -218,6 +218,11 @@ class AccessCalls:
             Method(self._stub, "CreateToken", access.CreatedToken), request, repeatable=False
         )
 
+    async def create_enrolment(self, request: access.CreateEnrolmentRequest) -> access.CreatedToken:
+        """Not safe to repeat: each call makes a token."""
+        method = Method(self._stub, "CreateEnrolment", access.CreatedToken)
+        return await self._caller.write(method, request, repeatable=False)
+
     async def tokens(self) -> access.ListTokensResponse:
         request = access.ListTokensRequest(min_revision=self._caller.revision)
         return await self._caller.read(Method(self._stub, "ListTokens", access.ListTokensResponse), request)

@@ -11,7 +11,7 @@ from controlplane.model import address, quantity
 from controlplane.model.driver_traits import DRIVERS, PROCESS, traits_of
 from controlplane.model.errors import Invalid
 from controlplane.model.quantity import Number
-from controlplane.model.target import MOST_GRACE_SECONDS, SECURITY
+from controlplane.model.target import MOST_GRACE_SECONDS, SECURITY, targets_of
 
 # The bytes that are kept of each output of an attempt.
 OUTPUT_LIMIT = 64 << 20
@@ -75,7 +75,8 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     count: how many simulated targets the process serves, named NAME-0, NAME-1 and so on.
     duration, failure_rate, seed: how long simulated tasks take, and how many fail.
-    token: the credential that the joblet shows to replicas.
+    token: the credential that the joblet shows to replicas, or a token with which the joblet enrols itself.
+    enrol: a one-time enrolment token.
     tls_ca, tls_cert, tls_key: files with the CAs of replicas that serve TLS, and with a client certificate.
     region, labels: of a target that the joblet creates.
     resizable: a created target has no capacity of its own; its size is the capacity that its joblet reports, which may
@@ -102,6 +103,7 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+    enrol: str = ""
     region: str = ""
     labels: dict[str, str] = {}
     resizable: bool = False
@@ -165,6 +167,4 @@ class JobletSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise Invalid("kubeconfig", f"and all about a cluster is for the kubernetes driver, not for {self.driver}")
 
     def targets(self) -> tuple[str, ...]:
-        if self.count == 1:
-            return (self.target,)
-        return tuple(f"{self.target}-{number}" for number in range(self.count))
+        return targets_of(self.target, self.count)

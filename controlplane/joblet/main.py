@@ -19,14 +19,19 @@ from controlplane.aio.clock import BootClock, chance, wall_milliseconds
 from controlplane.aio.failpoint import Failpoints
 from controlplane.aio.processes import keep_files_private, keep_memory_private
 from controlplane.joblet import hosted
+from controlplane.joblet.credential_file import CredentialFile
+from controlplane.joblet.credential_keeper import CredentialKeeper, Enrolment
 from controlplane.joblet.driver import CapacitySource, Driver
 from controlplane.joblet.drivers.building import Surroundings, TargetDriver, build
+from controlplane.joblet.enrolment_calls import EnrolmentCalls
 from controlplane.joblet.housekeeping import raise_descriptor_limit
 from controlplane.joblet.joblet_settings import JobletSettings
 from controlplane.joblet.replica_channels import ReplicaChannels
 from controlplane.joblet.replica_stream import ReplicaStream
+from controlplane.joblet.shown_credential import ShownCredential
 from controlplane.joblet.stats import Machine
 from controlplane.joblet.worker import Worker
+from controlplane.model.access import CLUSTER_KEY_PREFIX
 from controlplane.model.identity import Mint
 from controlplane.tls_files import TlsWatch
 from controlplane.wire.transport import opener_for
@@ -53,10 +58,9 @@ async def run(settings: JobletSettings) -> None:
     if identity is not None:
         hosted.end_with_host(functools.partial(loop.call_soon_threadsafe, stopped.set))
     clock = BootClock()
-    token = identity.token if identity is not None else settings.token
     opener = opener_for(settings.tls_ca, settings.tls_cert, settings.tls_key)
-    channels = ReplicaChannels(settings.endpoints, settings.count, token, opener)
-    instance = Mint(wall_milliseconds, chance).make()
+    mint = Mint(wall_milliseconds, chance)
+    instance = mint.make()
     failpoints = Failpoints(settings.failpoints)
     machine = Machine(settings.data_dir, clock)
     hardware = machine.hardware()
@@ -65,6 +69,12 @@ async def run(settings: JobletSettings) -> None:
         built = await build(settings, Surroundings(clock, failpoints, stack, descriptors, umask))
         if settings.hosted:
             hosted.forget_kubeconfig(settings.cluster.kubeconfig)
+        file = CredentialFile(settings.data_dir)
+        keeps = not settings.hosted and keeps_credential(settings, file)
+        token = identity.token if identity is not None else settings.token
+        credential = ShownCredential(None if keeps else token)
+        channels = ReplicaChannels(settings.endpoints, settings.count, credential, opener)
+        stack.push_async_callback(channels.close)
         for part in built:
             driver, state = part.driver, part.state
             if identity is not None:
@@ -72,7 +82,9 @@ async def run(settings: JobletSettings) -> None:
             worker = Worker(part.target, driver, state, clock=clock, failpoints=failpoints, machine=machine)
             if identity is not None:
                 worker.hold_back(hosted.late_start_seconds(float(settings.cluster.request_timeout)))
-            hello = _hello(settings, part, instance)
+            # With a credential the plane knows whose target a new one is.
+            owner = settings.owner or ("" if token or keeps else getpass.getuser())
+            hello = _hello(settings, part, instance, owner)
             hello.hardware.CopyFrom(hardware)
             stream = ReplicaStream(
                 hello,
@@ -89,6 +101,18 @@ async def run(settings: JobletSettings) -> None:
             tasks += [loop.create_task(stream.run()), loop.create_task(driver.run())]
         if opener.trust is not None:
             tasks.append(loop.create_task(TlsWatch([opener.trust], clock).run()))
+        if keeps:
+            template = _target(settings, _hello(settings, built[0], instance, ""), built[0].driver)
+            keeper = CredentialKeeper(
+                enrolment_of(settings, template or targets_pb2.Target()),
+                file,
+                EnrolmentCalls(channels),
+                credential,
+                clock=clock,
+                chance=chance,
+                make_identity=mint.make,
+            )
+            tasks.append(loop.create_task(keeper.run()))
         waiter = loop.create_task(stopped.wait())
         log.info("joblet runs", target=settings.target, count=settings.count, driver=settings.driver)
         try:
@@ -97,7 +121,6 @@ async def run(settings: JobletSettings) -> None:
             for task in (waiter, *tasks):
                 task.cancel()
             results = await asyncio.gather(waiter, *tasks, return_exceptions=True)
-            await channels.close()
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
             raise result
@@ -108,7 +131,25 @@ def _resize(stream: ReplicaStream, capacity: CapacitySource) -> None:
     stream.resize(capacity.now)
 
 
-def _hello(settings: JobletSettings, part: TargetDriver, instance: str) -> joblets_pb2.Hello:
+def keeps_credential(settings: JobletSettings, file: CredentialFile) -> bool:
+    """Whether the joblet enrols, or did: a credential of the cluster key is shown as it is, and an open plane needs
+    none."""
+    if settings.token.startswith(CLUSTER_KEY_PREFIX) and not settings.enrol:
+        return False
+    return bool(settings.enrol or settings.token) or file.read() is not None
+
+
+def enrolment_of(settings: JobletSettings, template: targets_pb2.Target) -> Enrolment:
+    return Enrolment(
+        targets=settings.targets(),
+        driver=settings.driver,
+        template=template,
+        token=settings.enrol or settings.token,
+        one_time=bool(settings.enrol),
+    )
+
+
+def _hello(settings: JobletSettings, part: TargetDriver, instance: str, owner: str) -> joblets_pb2.Hello:
     return joblets_pb2.Hello(
         target=part.target,
         driver=settings.driver,
@@ -116,7 +157,7 @@ def _hello(settings: JobletSettings, part: TargetDriver, instance: str) -> joble
         instance_secret=part.state.secret,
         version=importlib.metadata.version("controlplane"),
         capacity=settings.capacity or part.capacity,
-        owner=settings.owner or ("" if settings.token else getpass.getuser()),
+        owner=owner,
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 
 import grpc
 
+from controlplane.joblet.shown_credential import ShownCredential
 from controlplane.wire import transport
 
 # A replica bounds the joblets of a connection: below that bound, a joblet that returns has room beside its own former
@@ -30,20 +31,20 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 class ReplicaChannels:
     """Opens a channel when a target first asks for it; `targets` is the number of targets of the process.
 
-    `metadata` carries the joblet's token, and goes with every call. A stream that begins after the TLS files changed
-    gets a new channel; streams on the channel of before go on.
+    `credential` goes with every call. A stream that begins after the TLS files changed gets a new channel; streams on
+    the channel of before go on.
     """
 
     def __init__(
         self,
         endpoints: tuple[str, ...],
         targets: int,
-        token: str = "",
+        credential: ShownCredential | None = None,
         opener: transport.ChannelOpener = transport.PLAIN,
     ) -> None:
         self.endpoints = endpoints
         self._opener = opener
-        self.metadata = transport.credentials(token)
+        self.credential = credential or ShownCredential("")
         self._width = 1 + (targets - 1) // TARGETS_A_CHANNEL
         self.hello_slots = asyncio.Semaphore(_HELLO_SLOTS)
         self._channels: dict[tuple[str, int, int], grpc.aio.Channel] = {}

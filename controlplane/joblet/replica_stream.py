@@ -23,8 +23,8 @@ from controlplane.joblet.joblet_state import JobletState
 from controlplane.joblet.log_transfers import Open
 from controlplane.joblet.replica_channels import ReplicaChannels
 from controlplane.joblet.worker import Worker
-from controlplane.model.errors import AlreadyExists, NotFound, Refused, StaleAttempt
-from controlplane.wire import status_codes
+from controlplane.model.errors import AlreadyExists, NotFound, Refused, StaleAttempt, Unauthenticated
+from controlplane.wire import status_codes, transport
 from controlplane.wire.v1 import common_pb2, joblets_pb2, joblets_pb2_grpc, targets_pb2, targets_pb2_grpc
 
 WELCOME_SECONDS = 2.0
@@ -32,6 +32,8 @@ LIVED_SECONDS = 1.0
 # How long a joblet watches one replica for its deleted target before it asks the next one.
 WATCH_SECONDS = 60.0
 _BACKOFF = doubling(0.05, 1.0, jitter=0.5)
+# After a credential was refused: replicas will refuse it again, unless somebody acts.
+_DENIED = doubling(0.5, 30.0, jitter=0.5)
 _LOOK_AGAIN = Backoff((1.0,), jitter=0.5)
 _LEAST_OF_A_BEAT = 0.9
 log = structlog.get_logger(__name__)
@@ -70,6 +72,8 @@ class ReplicaStream:
         self._connection: Connection | None = None
         self._gate = gate or Gate()
         self._gate.attach(self._leave)
+        self._denied = False
+        channels.credential.when_renewed(self._leave_within)
 
     def resize(self, capacity: Mapping[str, float]) -> None:
         """The target has this much room from now on."""
@@ -84,24 +88,33 @@ class ReplicaStream:
         if self._connection is not None:
             self._connection.close()
 
+    def _leave_within(self, seconds: float) -> None:
+        """The stream shows the renewed credential before the former one ends; streams of one process leave apart."""
+        asyncio.get_running_loop().call_later(random.uniform(0.0, seconds), self._leave)
+
     async def run(self) -> None:
         """Goes from replica to replica until cancelled; a pause follows each round without success.
 
         Once the target was deleted the stream is idle until a user has created the target again.
         """
         replicas = len(self._channels.endpoints)
-        failures = 0
+        failures = denials = 0
         while True:
             await self._gate.opened()
+            shown = await self._channels.credential.metadata()
             await self._channels.hello_slots.acquire()
-            began = self._clock.monotonic()
+            began, self._denied = self._clock.monotonic(), False
             welcomed = await self._visit(self._endpoint)
             lived = welcomed and self._clock.monotonic() - began >= LIVED_SECONDS
             if self._removed:
                 await self._idle_until_recreated()
             failures = 0 if lived else failures + 1
             self._next_replica += 1
-            if failures >= replicas:
+            denials = denials + 1 if self._denied else 0
+            if denials:
+                pause = _DENIED.after(denials, random.random())
+                await self._channels.credential.replaced(shown, within_seconds=pause)
+            elif failures >= replicas:
                 await self._clock.sleep(_BACKOFF.after(failures - replicas + 1, random.random()))
 
     @property
@@ -125,7 +138,7 @@ class ReplicaStream:
         channel = self._channels.channel(endpoint, self._channel_number)
         request = common_pb2.WatchRequest(name=self._hello.target)
         call = targets_pb2_grpc.TargetsStub(channel).Watch(
-            request, timeout=WATCH_SECONDS, metadata=self._channels.metadata
+            request, timeout=WATCH_SECONDS, metadata=await self._channels.credential.metadata()
         )
         try:
             async for event in call:
@@ -141,12 +154,13 @@ class ReplicaStream:
     async def _visit(self, endpoint: str) -> bool:
         channel = self._channels.channel(endpoint, self._channel_number)
         self._connection = connection = Connection(self._channels.hello_slots.release, self._logs)
+        metadata = await self._channels.credential.metadata()
         try:
-            await self._create_target(channel)
-            connection.call = joblets_pb2_grpc.JobletsStub(channel).Connect(metadata=self._channels.metadata)
+            await self._create_target(channel, metadata)
+            connection.call = joblets_pb2_grpc.JobletsStub(channel).Connect(metadata=metadata)
             await self._listen(connection)
         except grpc.aio.AioRpcError as error:
-            self._refused(endpoint, error)
+            self._refused(endpoint, error, metadata)
         except asyncio.InvalidStateError:
             log.info("a replica is gone", target=self._hello.target, endpoint=endpoint)
         except asyncio.CancelledError:
@@ -168,14 +182,12 @@ class ReplicaStream:
         self._state.bind_to_cluster(cluster)
         self._session, self._highest_revision, self._created = "", 0, False
 
-    async def _create_target(self, channel: grpc.aio.Channel) -> None:
+    async def _create_target(self, channel: grpc.aio.Channel, metadata: transport.Metadata) -> None:
         """Creates the target as a user would, once: a target that is deleted later stays deleted."""
         if self._created or self._target is None:
             return
         try:
-            await targets_pb2_grpc.TargetsStub(channel).Create(
-                self._target, timeout=WELCOME_SECONDS, metadata=self._channels.metadata
-            )
+            await targets_pb2_grpc.TargetsStub(channel).Create(self._target, timeout=WELCOME_SECONDS, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             if error.code() != grpc.StatusCode.ALREADY_EXISTS:
                 raise
@@ -199,8 +211,11 @@ class ReplicaStream:
                 if connection.welcome is not None:
                     patience.reschedule(asyncio.get_running_loop().time() + connection.silence_seconds)
 
-    def _refused(self, endpoint: str, error: grpc.aio.AioRpcError) -> None:
+    def _refused(self, endpoint: str, error: grpc.aio.AioRpcError, metadata: transport.Metadata) -> None:
         reason = status_codes.from_rpc(error)
+        if isinstance(reason, Unauthenticated):
+            self._denied = True
+            self._channels.credential.deny(metadata)
         if isinstance(reason, StaleAttempt):
             self._session = ""
         elif isinstance(reason, NotFound):
@@ -255,7 +270,7 @@ class ReplicaStream:
         self._highest_revision = max(self._highest_revision, revision)
 
     def _on_welcome(self, welcome: joblets_pb2.Welcome, connection: Connection) -> None:
-        self._welcomed = True
+        self._welcomed = self._channels.credential.was_accepted = True
         self._session = welcome.session
         connection.on_welcome(welcome)
         if welcome.cluster and not self._state.cluster:

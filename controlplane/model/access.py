@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -16,12 +17,15 @@ from enum import StrEnum
 import msgspec
 
 from controlplane.model.bounds import Few, Line, Many, Name, TimeOrEmpty
-from controlplane.model.object import Object
+from controlplane.model.object import Object, Part
 
 PREFIX = "cp_"
+# Of credentials that are made with the cluster key, and stored nowhere.
+CLUSTER_KEY_PREFIX = "cpk_"
 SECRET_BYTES = 32
 _CHECKSUM_LENGTH = 8
 _SECRET_LENGTH = 43
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Role(StrEnum):
@@ -31,10 +35,12 @@ class Role(StrEnum):
     VIEWER = "viewer"
     JOBLET = "joblet"
     REPLICA = "replica"
+    # Of a one-time token: trades itself for the credential of a joblet, and does nothing else.
+    ENROLMENT = "enrolment"
 
 
-# The roles that people give; replicas prove themselves with the cluster key.
-GIVEN_ROLES = tuple(role for role in Role if role is not Role.REPLICA)
+# The roles that people give; replicas prove themselves with the cluster key, and enrolments are made by their command.
+GIVEN_ROLES = tuple(role for role in Role if role not in (Role.REPLICA, Role.ENROLMENT))
 _WORDS = frozenset(Role)
 # The roles that may be bounded to the objects of one owner.
 OWNER_ROLES = (Role.SUBMITTER, Role.VIEWER)
@@ -75,8 +81,22 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 ANYONE = Subject(grants=(Grant(Role.ADMIN),), via="insecure")
 
 
+class FormerToken(Part, frozen=True, kw_only=True):
+    """The text that a token had before its present text: an enrolment token that was used, or a renewed credential."""
+
+    digest: Line
+    roles: Few[Line]
+    expires: TimeOrEmpty = ""
+
+
 class Token(Object, tag="Token", frozen=True, kw_only=True):
-    """`config/tokens/<id>`. `digest` is that of the token's text; `owner` bounds the roles submitter and viewer."""
+    """`config/tokens/<id>`. `digest` is that of the token's text; `owner` bounds the roles submitter and viewer, and
+    owns the targets that a joblet creates.
+
+    An enrolment token becomes the credential of a joblet under the same id, and every renewal changes the text of the
+    credential: one key that is revoked at any time. `enrolled` and `renewed` say when; bindings add nothing to such a
+    token.
+    """
 
     id: Line
     subject: Line
@@ -89,11 +109,27 @@ class Token(Object, tag="Token", frozen=True, kw_only=True):
     created: TimeOrEmpty = ""
     creator: Line = ""
     expires: TimeOrEmpty = ""
+    enrolled: TimeOrEmpty = ""
+    renewed: TimeOrEmpty = ""
+    former: FormerToken | None = None
+
+    @property
+    def is_enrolment(self) -> bool:
+        """Whether no joblet was enrolled with this enrolment token yet."""
+        return Role.ENROLMENT in self.roles
+
+    @property
+    def takes_bindings(self) -> bool:
+        return not (self.enrolled or self.is_enrolment)
+
+    def digests(self) -> tuple[str, ...]:
+        return (self.digest,) if self.former is None else (self.digest, self.former.digest)
 
     def grants(self) -> tuple[Grant, ...]:
         """The roles that this version knows."""
         known = (Role(role) for role in self.roles if role in _WORDS)
-        return tuple(Grant(role, self.owner if role in OWNER_ROLES else "") for role in known)
+        bounded = (*OWNER_ROLES, Role.JOBLET) if self.enrolled else OWNER_ROLES
+        return tuple(Grant(role, self.owner if role in bounded else "") for role in known)
 
 
 class Binding(Object, tag="Binding", frozen=True, kw_only=True):
@@ -133,6 +169,10 @@ def token_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def is_digest(text: str) -> bool:
+    return _DIGEST.fullmatch(text) is not None
+
+
 def _checksum(front: str) -> str:
     return f"{zlib.crc32(front.encode()):0{_CHECKSUM_LENGTH}x}"
 
@@ -148,6 +188,6 @@ def administrators(
             yield token, None
             continue
         for binding in bindings:
-            if binding.role == Role.ADMIN and binding.concerns(token.subject, token.groups):
+            if binding.role == Role.ADMIN and token.takes_bindings and binding.concerns(token.subject, token.groups):
                 yield token, binding
                 break

@@ -72,7 +72,8 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     after the end of its joblet's session a target is called Suspect; such a target gets no new work from the first
     moment. drain_timeout: how long work on a drained target may take, where the drain itself does not say.
     max_waiting_orders, max_waiting_tasks: with so many waiting orders, or waiting tasks, no new order is taken.
-    restrictions: by role, what its orders may not ask for.
+    restrictions: by role, what its orders may not ask for. joblet_credential: how long the credential of an enrolled
+    joblet is good; the joblet renews it seven times as often.
     """
 
     default_requests: Amounts = field(default_factory=lambda: {"cpu": 1})
@@ -95,6 +96,7 @@ class Settings(Object, tag="Settings", frozen=True, kw_only=True):
     max_waiting_orders: Count = 200_000
     max_waiting_tasks: Count = 2_000_000
     restrictions: Annotated[dict[Line, Restriction], Meta(max_length=16)] = {}
+    joblet_credential: _Kept = 7 * 86400
 
     def quota_of(self, owner: str) -> Quota | None:
         return self.quotas.get(owner) or self.quotas.get(EVERYONE)

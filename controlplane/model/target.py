@@ -27,6 +27,11 @@ SECURITY = ("restricted", "baseline")
 MOST_GRACE_SECONDS = 86400
 
 
+def targets_of(name: str, count: int) -> tuple[str, ...]:
+    """The targets of one joblet: NAME, or NAME-0, NAME-1 and so on."""
+    return (name,) if count == 1 else tuple(f"{name}-{number}" for number in range(count))
+
+
 class Window(Part, frozen=True, kw_only=True):
     days: Few[Line] = ()
     from_: Line = field(default="", name="from")

@@ -54,6 +54,9 @@ def _content(method: MethodDescriptor, work: Work) -> Mapping[str, Any] | Messag
             objects=[cluster_pb2.Object(job=work.job(name=f"{work.mark}-applied", id="", owner=work.owner))]
         ),
         "CreateTokenRequest": {"subject": "carl", "roles": ["submitter"]},
+        "CreateEnrolmentRequest": {"targets": ["new-target"], "driver": "process"},
+        "EnrolRequest": {"targets": ["new-target"], "driver": "process", "digest": "d" * 64, "id": work.other_ids[6]},
+        "RenewRequest": {"digest": "e" * 64},
         "RevokeTokenRequest": {"id": work.other_ids[5]},
         "Binding": {"role": "viewer", "subject": "carl", "owner": work.owner},
         "UngrantRequest": {"name": "spare-binding"},

@@ -64,6 +64,8 @@ _SINGLE = {
     "Cluster.GetSettings": _READERS_OF_ALL,
     **dict.fromkeys(("Cluster.GetTotals", "Cluster.WatchTotals"), _READERS_OF_OWNED),
     "Cluster.Hash": _READERS_OF_ALL,
+    **dict.fromkeys(("Access.CreateEnrolment", "Access.Enrol"), _OPERATORS),
+    "Access.Renew": frozenset({"admin", "joblet"}),
     **dict.fromkeys(("Access.WhoAmI", "Access.CanI"), _ALL),
 }  # fmt: skip
 

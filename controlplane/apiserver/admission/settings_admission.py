@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from controlplane.apiserver.admission import fields
 from controlplane.apiserver.admission.fields import at
 from controlplane.apiserver.admission.restrictions import RESTRICTED_ROLES
-from controlplane.model import silence
+from controlplane.model import credential, silence
 from controlplane.model.errors import Invalid, LimitExceeded
 from controlplane.model.settings import EVERYONE, Quota, Restriction, Settings, Weights
 from controlplane.store import codec
@@ -30,6 +30,8 @@ def admit(settings: Settings, path: str = "") -> Settings:
     fields.number(settings.history, at(path, "history"), least=60, most=_YEAR)
     fields.number(settings.max_waiting_orders, at(path, "max_waiting_orders"), least=1, most=_MOST)
     fields.number(settings.max_waiting_tasks, at(path, "max_waiting_tasks"), least=1, most=_MOST)
+    least = credential.LEAST_LIFETIME_SECONDS
+    fields.number(settings.joblet_credential, at(path, "joblet_credential"), least=least, most=_YEAR)
     misfit = silence.misfit(settings)
     if misfit is not None:
         field, rule = misfit

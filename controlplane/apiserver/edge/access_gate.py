@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from msgspec.structs import replace
 
 from controlplane.aio.clock import Clock
 from controlplane.apiserver import authorisation
@@ -208,15 +209,18 @@ class _OpenStream:
         """Looks again when the token expires, by the wall clock of that moment."""
         if self.over.done():
             return
-        if self._subject.expires:
-            self.stop_timer()
-            left = max(self._book.seconds_left(self._subject), _LEAST_LOOK_SECONDS)
-            self._timer = asyncio.get_running_loop().call_later(left, self.look)
+        self.stop_timer()
         try:
-            if self._book.subject_of(self._text) != self._subject:
-                self.over.set_result(Unavailable(f"the rights of {self._subject.name!r} changed; connect again"))
+            subject = self._book.subject_of(self._text)
         except Unauthenticated as error:
             self.over.set_result(error)
+            return
+        # A renewed credential ends sooner, which changes no rights.
+        if replace(subject, expires="") != replace(self._subject, expires=""):
+            self.over.set_result(Unavailable(f"the rights of {self._subject.name!r} changed; connect again"))
+        elif subject.expires:
+            left = max(self._book.seconds_left(subject), _LEAST_LOOK_SECONDS)
+            self._timer = asyncio.get_running_loop().call_later(left, self.look)
 
     def stop_timer(self) -> None:
         if self._timer is not None:

@@ -7,20 +7,28 @@ from controlplane.apiserver.admission import fields
 from controlplane.apiserver.authorisation import Verb
 from controlplane.apiserver.call import Call
 from controlplane.apiserver.commands.access_commands import AccessCommands, StoredBinding, TokenWish
+from controlplane.apiserver.commands.enrolment_commands import (
+    Credential,
+    EnrolmentCommands,
+    EnrolmentWish,
+    JobletWish,
+)
 from controlplane.apiserver.edge.methods import ApiMethod, unary
 from controlplane.model import kinds
 from controlplane.model.access import Binding, Token
 from controlplane.model.errors import Invalid
+from controlplane.model.target import Target
 from controlplane.wire import convert
 from controlplane.wire.v1 import access_pb2
 
 _ASKED_VERBS = tuple(verb for verb in Verb if verb not in (Verb.ASK, Verb.OPEN, Verb.RELAY))
-_ASKED_KINDS = (*(kind.word for kind in kinds.KINDS), "Cluster", "Token", "Binding", "Totals")
+_ASKED_KINDS = (*(kind.word for kind in kinds.KINDS), "Cluster", "Token", "Binding", "Enrolment", "Totals")
 
 
 class AccessMethods:
-    def __init__(self, commands: AccessCommands) -> None:
+    def __init__(self, commands: AccessCommands, enrolments: EnrolmentCommands) -> None:
         self._commands = commands
+        self._enrolments = enrolments
 
     def rows(self) -> dict[str, ApiMethod]:
         pb = access_pb2
@@ -28,6 +36,9 @@ class AccessMethods:
             "CreateToken": unary(pb.CreateTokenRequest, pb.CreatedToken, self.create_token),
             "ListTokens": unary(pb.ListTokensRequest, pb.ListTokensResponse, self.list_tokens),
             "RevokeToken": unary(pb.RevokeTokenRequest, pb.RevokeTokenResponse, self.revoke_token),
+            "CreateEnrolment": unary(pb.CreateEnrolmentRequest, pb.CreatedToken, self.create_enrolment),
+            "Enrol": unary(pb.EnrolRequest, pb.Credential, self.enrol),
+            "Renew": unary(pb.RenewRequest, pb.Credential, self.renew),
             "Grant": unary(pb.Binding, pb.BindingResponse, self.grant),
             "ListBindings": unary(pb.ListBindingsRequest, pb.ListBindingsResponse, self.list_bindings),
             "Ungrant": unary(pb.UngrantRequest, pb.UngrantResponse, self.ungrant),
@@ -56,6 +67,19 @@ class AccessMethods:
 
     async def revoke_token(self, call: Call, request: access_pb2.RevokeTokenRequest) -> access_pb2.RevokeTokenResponse:
         return access_pb2.RevokeTokenResponse(revision=await self._commands.revoke_token(call, request.id))
+
+    async def create_enrolment(self, call: Call, request: access_pb2.CreateEnrolmentRequest) -> access_pb2.CreatedToken:
+        wish = EnrolmentWish(tuple(request.targets), request.driver, request.owner, request.expires_seconds)
+        made = await self._enrolments.create(call, wish)
+        return access_pb2.CreatedToken(revision=made.revision, item=_token(made.token), token=made.text)
+
+    async def enrol(self, call: Call, request: access_pb2.EnrolRequest) -> access_pb2.Credential:
+        template = convert.to_model(request.template, Target)
+        wish = JobletWish(tuple(request.targets), request.driver, request.digest, request.id, template)
+        return _credential(await self._enrolments.enrol(call, wish))
+
+    async def renew(self, call: Call, request: access_pb2.RenewRequest) -> access_pb2.Credential:
+        return _credential(await self._enrolments.renew(call, request.digest))
 
     async def grant(self, call: Call, request: access_pb2.Binding) -> access_pb2.BindingResponse:
         return _stored(await self._commands.grant(call, convert.to_model(request, Binding)))
@@ -101,6 +125,15 @@ def _kind_of(word: str) -> str:
 
 def _token(token: Token) -> access_pb2.Token:
     return convert.to_wire(token, access_pb2.Token)
+
+
+def _credential(credential: Credential) -> access_pb2.Credential:
+    return access_pb2.Credential(
+        revision=credential.revision,
+        item=_token(credential.token),
+        renew_after_seconds=credential.renew_after_seconds,
+        former_seconds=credential.former_seconds,
+    )
 
 
 def _binding(binding: Binding) -> access_pb2.Binding:

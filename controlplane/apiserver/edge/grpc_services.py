@@ -8,6 +8,7 @@ from __future__ import annotations
 from controlplane.apiserver.api_ports import ApiPorts
 from controlplane.apiserver.commands.access_commands import AccessCommands
 from controlplane.apiserver.commands.apply import Applier
+from controlplane.apiserver.commands.enrolment_commands import EnrolmentCommands
 from controlplane.apiserver.commands.named_objects import NamedObjects
 from controlplane.apiserver.commands.submit import Submissions
 from controlplane.apiserver.edge import grpc_calls
@@ -59,11 +60,14 @@ def services(ports: ApiPorts, broker: LogBroker, joblets: JobletStreams) -> dict
     view = OrderView(reads.ledgers, index, Reasons(reads.ledgers, writes.clock))
     readers = LogReaders(reads, writes.clock, broker, view, ports.replica.incarnation)
     applier = Applier(reads, writes, submissions, ports.keyring)
+    named = NamedObjects(reads, writes, ports.keyring)
+    access = AccessCommands(reads, writes, ports.chance)
+    enrolments = EnrolmentCommands(reads, writes, named, chance=ports.chance, record=ports.record)
     rows: dict[str, Methods] = {
-        **object_services(reads, NamedObjects(reads, writes, ports.keyring), index),
+        **object_services(reads, named, index),
         "Orders": OrderMethods(ports, submissions, view, readers).rows(),
         "Cluster": ClusterMethods(ports, applier, index).rows(),
-        "Access": AccessMethods(AccessCommands(reads, writes, ports.chance)).rows(),
+        "Access": AccessMethods(access, enrolments).rows(),
         "Logs": {"Read": streaming(logs_pb2.ReadLogRequest, logs_pb2.LogPiece, readers.read_here)},
         "Joblets": {"Connect": duplex(joblets_pb2.JobletBatch, joblets_pb2.ReplicaBatch, joblets.connect)},
     }

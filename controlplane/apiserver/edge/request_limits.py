@@ -25,7 +25,7 @@ from controlplane.apiserver.admission import (
 from controlplane.apiserver.commands.apply import MAX_OBJECTS
 from controlplane.apiserver.commands.order_wishes import MAX_WISHES
 from controlplane.apiserver.queries.order_explanations import MAX_CHANGES
-from controlplane.model import bounds
+from controlplane.model import bounds, credential
 from controlplane.wire import counting
 
 MAX_REQUEST_BYTES: Final = 4 << 20
@@ -49,11 +49,13 @@ MAX_ELEMENTS: Final[Mapping[str, int]] = {
     "ApplyRequest.objects": MAX_OBJECTS,
     "ClusterApi.machine": _QUANTITIES,
     "Constraint.values": _RULES,
+    "CreateEnrolmentRequest.targets": credential.MOST_TARGETS,
     "CreateTokenRequest.groups": _FEW,
     "CreateTokenRequest.roles": _FEW,
     "CreateTokenRequest.targets": _NAMES,
     "Constraints.hard": _RULES,
     "Constraints.soft": _RULES,
+    "EnrolRequest.targets": credential.MOST_TARGETS,
     "FailureMatch.attempts": _POLICIES,
     "FailureMatch.exit_codes": _POLICIES,
     "FailureMatch.reasons": _POLICIES,

@@ -22,51 +22,60 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from controlplane.wire.v1 import targets_pb2 as controlplane_dot_v1_dot_targets__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontrolplane/v1/access.proto\x12\x0f\x63ontrolplane.v1\"\xa6\x01\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\r\n\x05roles\x18\x03 \x03(\t\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0e\n\x06groups\x18\x05 \x03(\t\x12\x0f\n\x07targets\x18\x06 \x03(\t\x12\x0e\n\x06\x64river\x18\x07 \x01(\t\x12\x0f\n\x07\x63reated\x18\x08 \x01(\t\x12\x0f\n\x07\x63reator\x18\t \x01(\t\x12\x0f\n\x07\x65xpires\x18\n \x01(\t\"\x8d\x01\n\x12\x43reateTokenRequest\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\r\n\x05roles\x18\x02 \x03(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x0e\n\x06groups\x18\x04 \x03(\t\x12\x0f\n\x07targets\x18\x05 \x03(\t\x12\x0e\n\x06\x64river\x18\x06 \x01(\t\x12\x17\n\x0f\x65xpires_seconds\x18\x07 \x01(\x01\"U\n\x0c\x43reatedToken\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12$\n\x04item\x18\x02 \x01(\x0b\x32\x16.controlplane.v1.Token\x12\r\n\x05token\x18\x03 \x01(\t\")\n\x11ListTokensRequest\x12\x14\n\x0cmin_revision\x18\x01 \x01(\x03\"M\n\x12ListTokensResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x05items\x18\x02 \x03(\x0b\x32\x16.controlplane.v1.Token\" \n\x12RevokeTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\'\n\x13RevokeTokenResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\"v\n\x07\x42inding\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07subject\x18\x03 \x01(\t\x12\r\n\x05group\x18\x04 \x01(\t\x12\r\n\x05owner\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x0f\n\x07\x63reator\x18\x07 \x01(\t\"K\n\x0f\x42indingResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12&\n\x04item\x18\x02 \x01(\x0b\x32\x18.controlplane.v1.Binding\"+\n\x13ListBindingsRequest\x12\x14\n\x0cmin_revision\x18\x01 \x01(\x03\"Q\n\x14ListBindingsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\'\n\x05items\x18\x02 \x03(\x0b\x32\x18.controlplane.v1.Binding\"\x1e\n\x0eUngrantRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"#\n\x0fUngrantResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\"\x0f\n\rWhoAmIRequest\"(\n\tRoleGrant\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\"\x98\x01\n\x0eWhoAmIResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\r\n\x05roles\x18\x03 \x03(\t\x12\x0f\n\x07targets\x18\x04 \x03(\t\x12\x0b\n\x03via\x18\x05 \x01(\t\x12\x0f\n\x07\x65xpires\x18\x06 \x01(\t\x12*\n\x06grants\x18\x07 \x03(\x0b\x32\x1a.controlplane.v1.RoleGrant\"8\n\x0b\x43\x61nIRequest\x12\x0c\n\x04verb\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\"/\n\x0c\x43\x61nIResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t2\x8c\x05\n\x06\x41\x63\x63\x65ss\x12Q\n\x0b\x43reateToken\x12#.controlplane.v1.CreateTokenRequest\x1a\x1d.controlplane.v1.CreatedToken\x12U\n\nListTokens\x12\".controlplane.v1.ListTokensRequest\x1a#.controlplane.v1.ListTokensResponse\x12X\n\x0bRevokeToken\x12#.controlplane.v1.RevokeTokenRequest\x1a$.controlplane.v1.RevokeTokenResponse\x12\x43\n\x05Grant\x12\x18.controlplane.v1.Binding\x1a .controlplane.v1.BindingResponse\x12[\n\x0cListBindings\x12$.controlplane.v1.ListBindingsRequest\x1a%.controlplane.v1.ListBindingsResponse\x12L\n\x07Ungrant\x12\x1f.controlplane.v1.UngrantRequest\x1a .controlplane.v1.UngrantResponse\x12I\n\x06WhoAmI\x12\x1e.controlplane.v1.WhoAmIRequest\x1a\x1f.controlplane.v1.WhoAmIResponse\x12\x43\n\x04\x43\x61nI\x12\x1c.controlplane.v1.CanIRequest\x1a\x1d.controlplane.v1.CanIResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontrolplane/v1/access.proto\x12\x0f\x63ontrolplane.v1\x1a\x1d\x63ontrolplane/v1/targets.proto\"\xc9\x01\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\r\n\x05roles\x18\x03 \x03(\t\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0e\n\x06groups\x18\x05 \x03(\t\x12\x0f\n\x07targets\x18\x06 \x03(\t\x12\x0e\n\x06\x64river\x18\x07 \x01(\t\x12\x0f\n\x07\x63reated\x18\x08 \x01(\t\x12\x0f\n\x07\x63reator\x18\t \x01(\t\x12\x0f\n\x07\x65xpires\x18\n \x01(\t\x12\x10\n\x08\x65nrolled\x18\x0b \x01(\t\x12\x0f\n\x07renewed\x18\x0c \x01(\t\"\x8d\x01\n\x12\x43reateTokenRequest\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\r\n\x05roles\x18\x02 \x03(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x0e\n\x06groups\x18\x04 \x03(\t\x12\x0f\n\x07targets\x18\x05 \x03(\t\x12\x0e\n\x06\x64river\x18\x06 \x01(\t\x12\x17\n\x0f\x65xpires_seconds\x18\x07 \x01(\x01\"U\n\x0c\x43reatedToken\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12$\n\x04item\x18\x02 \x01(\x0b\x32\x16.controlplane.v1.Token\x12\r\n\x05token\x18\x03 \x01(\t\")\n\x11ListTokensRequest\x12\x14\n\x0cmin_revision\x18\x01 \x01(\x03\"M\n\x12ListTokensResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12%\n\x05items\x18\x02 \x03(\x0b\x32\x16.controlplane.v1.Token\" \n\x12RevokeTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\'\n\x13RevokeTokenResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\"a\n\x16\x43reateEnrolmentRequest\x12\x0f\n\x07targets\x18\x01 \x03(\t\x12\x0e\n\x06\x64river\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x17\n\x0f\x65xpires_seconds\x18\x04 \x01(\x01\"v\n\x0c\x45nrolRequest\x12\x0f\n\x07targets\x18\x01 \x03(\t\x12\x0e\n\x06\x64river\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\n\n\x02id\x18\x04 \x01(\t\x12)\n\x08template\x18\x05 \x01(\x0b\x32\x17.controlplane.v1.Target\"\x1e\n\x0cRenewRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"y\n\nCredential\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12$\n\x04item\x18\x02 \x01(\x0b\x32\x16.controlplane.v1.Token\x12\x1b\n\x13renew_after_seconds\x18\x03 \x01(\x01\x12\x16\n\x0e\x66ormer_seconds\x18\x04 \x01(\x01\"v\n\x07\x42inding\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07subject\x18\x03 \x01(\t\x12\r\n\x05group\x18\x04 \x01(\t\x12\r\n\x05owner\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\t\x12\x0f\n\x07\x63reator\x18\x07 \x01(\t\"K\n\x0f\x42indingResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12&\n\x04item\x18\x02 \x01(\x0b\x32\x18.controlplane.v1.Binding\"+\n\x13ListBindingsRequest\x12\x14\n\x0cmin_revision\x18\x01 \x01(\x03\"Q\n\x14ListBindingsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\'\n\x05items\x18\x02 \x03(\x0b\x32\x18.controlplane.v1.Binding\"\x1e\n\x0eUngrantRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"#\n\x0fUngrantResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\"\x0f\n\rWhoAmIRequest\"(\n\tRoleGrant\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\"\x98\x01\n\x0eWhoAmIResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\r\n\x05roles\x18\x03 \x03(\t\x12\x0f\n\x07targets\x18\x04 \x03(\t\x12\x0b\n\x03via\x18\x05 \x01(\t\x12\x0f\n\x07\x65xpires\x18\x06 \x01(\t\x12*\n\x06grants\x18\x07 \x03(\x0b\x32\x1a.controlplane.v1.RoleGrant\"8\n\x0b\x43\x61nIRequest\x12\x0c\n\x04verb\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\"/\n\x0c\x43\x61nIResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t2\xf1\x06\n\x06\x41\x63\x63\x65ss\x12Q\n\x0b\x43reateToken\x12#.controlplane.v1.CreateTokenRequest\x1a\x1d.controlplane.v1.CreatedToken\x12U\n\nListTokens\x12\".controlplane.v1.ListTokensRequest\x1a#.controlplane.v1.ListTokensResponse\x12X\n\x0bRevokeToken\x12#.controlplane.v1.RevokeTokenRequest\x1a$.controlplane.v1.RevokeTokenResponse\x12Y\n\x0f\x43reateEnrolment\x12\'.controlplane.v1.CreateEnrolmentRequest\x1a\x1d.controlplane.v1.CreatedToken\x12\x43\n\x05\x45nrol\x12\x1d.controlplane.v1.EnrolRequest\x1a\x1b.controlplane.v1.Credential\x12\x43\n\x05Renew\x12\x1d.controlplane.v1.RenewRequest\x1a\x1b.controlplane.v1.Credential\x12\x43\n\x05Grant\x12\x18.controlplane.v1.Binding\x1a .controlplane.v1.BindingResponse\x12[\n\x0cListBindings\x12$.controlplane.v1.ListBindingsRequest\x1a%.controlplane.v1.ListBindingsResponse\x12L\n\x07Ungrant\x12\x1f.controlplane.v1.UngrantRequest\x1a .controlplane.v1.UngrantResponse\x12I\n\x06WhoAmI\x12\x1e.controlplane.v1.WhoAmIRequest\x1a\x1f.controlplane.v1.WhoAmIResponse\x12\x43\n\x04\x43\x61nI\x12\x1c.controlplane.v1.CanIRequest\x1a\x1d.controlplane.v1.CanIResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'controlplane.wire.v1.access_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOKEN']._serialized_start=50
-  _globals['_TOKEN']._serialized_end=216
-  _globals['_CREATETOKENREQUEST']._serialized_start=219
-  _globals['_CREATETOKENREQUEST']._serialized_end=360
-  _globals['_CREATEDTOKEN']._serialized_start=362
-  _globals['_CREATEDTOKEN']._serialized_end=447
-  _globals['_LISTTOKENSREQUEST']._serialized_start=449
-  _globals['_LISTTOKENSREQUEST']._serialized_end=490
-  _globals['_LISTTOKENSRESPONSE']._serialized_start=492
-  _globals['_LISTTOKENSRESPONSE']._serialized_end=569
-  _globals['_REVOKETOKENREQUEST']._serialized_start=571
-  _globals['_REVOKETOKENREQUEST']._serialized_end=603
-  _globals['_REVOKETOKENRESPONSE']._serialized_start=605
-  _globals['_REVOKETOKENRESPONSE']._serialized_end=644
-  _globals['_BINDING']._serialized_start=646
-  _globals['_BINDING']._serialized_end=764
-  _globals['_BINDINGRESPONSE']._serialized_start=766
-  _globals['_BINDINGRESPONSE']._serialized_end=841
-  _globals['_LISTBINDINGSREQUEST']._serialized_start=843
-  _globals['_LISTBINDINGSREQUEST']._serialized_end=886
-  _globals['_LISTBINDINGSRESPONSE']._serialized_start=888
-  _globals['_LISTBINDINGSRESPONSE']._serialized_end=969
-  _globals['_UNGRANTREQUEST']._serialized_start=971
-  _globals['_UNGRANTREQUEST']._serialized_end=1001
-  _globals['_UNGRANTRESPONSE']._serialized_start=1003
-  _globals['_UNGRANTRESPONSE']._serialized_end=1038
-  _globals['_WHOAMIREQUEST']._serialized_start=1040
-  _globals['_WHOAMIREQUEST']._serialized_end=1055
-  _globals['_ROLEGRANT']._serialized_start=1057
-  _globals['_ROLEGRANT']._serialized_end=1097
-  _globals['_WHOAMIRESPONSE']._serialized_start=1100
-  _globals['_WHOAMIRESPONSE']._serialized_end=1252
-  _globals['_CANIREQUEST']._serialized_start=1254
-  _globals['_CANIREQUEST']._serialized_end=1310
-  _globals['_CANIRESPONSE']._serialized_start=1312
-  _globals['_CANIRESPONSE']._serialized_end=1359
-  _globals['_ACCESS']._serialized_start=1362
-  _globals['_ACCESS']._serialized_end=2014
+  _globals['_TOKEN']._serialized_start=81
+  _globals['_TOKEN']._serialized_end=282
+  _globals['_CREATETOKENREQUEST']._serialized_start=285
+  _globals['_CREATETOKENREQUEST']._serialized_end=426
+  _globals['_CREATEDTOKEN']._serialized_start=428
+  _globals['_CREATEDTOKEN']._serialized_end=513
+  _globals['_LISTTOKENSREQUEST']._serialized_start=515
+  _globals['_LISTTOKENSREQUEST']._serialized_end=556
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=558
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=635
+  _globals['_REVOKETOKENREQUEST']._serialized_start=637
+  _globals['_REVOKETOKENREQUEST']._serialized_end=669
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=671
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=710
+  _globals['_CREATEENROLMENTREQUEST']._serialized_start=712
+  _globals['_CREATEENROLMENTREQUEST']._serialized_end=809
+  _globals['_ENROLREQUEST']._serialized_start=811
+  _globals['_ENROLREQUEST']._serialized_end=929
+  _globals['_RENEWREQUEST']._serialized_start=931
+  _globals['_RENEWREQUEST']._serialized_end=961
+  _globals['_CREDENTIAL']._serialized_start=963
+  _globals['_CREDENTIAL']._serialized_end=1084
+  _globals['_BINDING']._serialized_start=1086
+  _globals['_BINDING']._serialized_end=1204
+  _globals['_BINDINGRESPONSE']._serialized_start=1206
+  _globals['_BINDINGRESPONSE']._serialized_end=1281
+  _globals['_LISTBINDINGSREQUEST']._serialized_start=1283
+  _globals['_LISTBINDINGSREQUEST']._serialized_end=1326
+  _globals['_LISTBINDINGSRESPONSE']._serialized_start=1328
+  _globals['_LISTBINDINGSRESPONSE']._serialized_end=1409
+  _globals['_UNGRANTREQUEST']._serialized_start=1411
+  _globals['_UNGRANTREQUEST']._serialized_end=1441
+  _globals['_UNGRANTRESPONSE']._serialized_start=1443
+  _globals['_UNGRANTRESPONSE']._serialized_end=1478
+  _globals['_WHOAMIREQUEST']._serialized_start=1480
+  _globals['_WHOAMIREQUEST']._serialized_end=1495
+  _globals['_ROLEGRANT']._serialized_start=1497
+  _globals['_ROLEGRANT']._serialized_end=1537
+  _globals['_WHOAMIRESPONSE']._serialized_start=1540
+  _globals['_WHOAMIRESPONSE']._serialized_end=1692
+  _globals['_CANIREQUEST']._serialized_start=1694
+  _globals['_CANIREQUEST']._serialized_end=1750
+  _globals['_CANIRESPONSE']._serialized_start=1752
+  _globals['_CANIRESPONSE']._serialized_end=1799
+  _globals['_ACCESS']._serialized_start=1802
+  _globals['_ACCESS']._serialized_end=2683
 # @@protoc_insertion_point(module_scope)

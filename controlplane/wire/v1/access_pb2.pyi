@@ -4,6 +4,7 @@ isort:skip_file
 Access: who may call. Tokens authenticate a subject, bindings give roles to subjects and groups."""
 
 from collections import abc as _abc
+from controlplane.wire.v1 import targets_pb2 as _targets_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -34,6 +35,8 @@ class Token(_message.Message):
     CREATED_FIELD_NUMBER: _builtins.int
     CREATOR_FIELD_NUMBER: _builtins.int
     EXPIRES_FIELD_NUMBER: _builtins.int
+    ENROLLED_FIELD_NUMBER: _builtins.int
+    RENEWED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     subject: _builtins.str
     owner: _builtins.str
@@ -46,9 +49,13 @@ class Token(_message.Message):
     """written by the system"""
     expires: _builtins.str
     """RFC 3339; empty: never"""
+    enrolled: _builtins.str
+    """when a joblet was enrolled with it; empty for other tokens"""
+    renewed: _builtins.str
+    """when that joblet last renewed it"""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """admin, operator, submitter, viewer, joblet"""
+        """admin, operator, submitter, viewer, joblet; enrolment for a one-time token"""
 
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
@@ -69,10 +76,12 @@ class Token(_message.Message):
         created: _builtins.str = ...,
         creator: _builtins.str = ...,
         expires: _builtins.str = ...,
+        enrolled: _builtins.str = ...,
+        renewed: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "creator", b"creator", "driver", b"driver", "expires", b"expires", "groups", b"groups", "id", b"id", "owner", b"owner", "roles", b"roles", "subject", b"subject", "targets", b"targets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "creator", b"creator", "driver", b"driver", "enrolled", b"enrolled", "expires", b"expires", "groups", b"groups", "id", b"id", "owner", b"owner", "renewed", b"renewed", "roles", b"roles", "subject", b"subject", "targets", b"targets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -225,6 +234,131 @@ class RevokeTokenResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevokeTokenResponse: _TypeAlias = RevokeTokenResponse  # noqa: Y015
+
+@_typing.final
+class CreateEnrolmentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGETS_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    EXPIRES_SECONDS_FIELD_NUMBER: _builtins.int
+    driver: _builtins.str
+    """the only driver that the joblet may use; empty: any"""
+    owner: _builtins.str
+    """of targets that the enrolment creates; empty: the caller"""
+    expires_seconds: _builtins.float
+    """from now; 0: an hour"""
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """those of one joblet"""
+
+    def __init__(
+        self,
+        *,
+        targets: _abc.Iterable[_builtins.str] | None = ...,
+        driver: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        expires_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "expires_seconds", b"expires_seconds", "owner", b"owner", "targets", b"targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateEnrolmentRequest: _TypeAlias = CreateEnrolmentRequest  # noqa: Y015
+
+@_typing.final
+class EnrolRequest(_message.Message):
+    """The joblet makes the text of its credential itself and sends the digest, so that a repeated request has the same
+    answer.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGETS_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    TEMPLATE_FIELD_NUMBER: _builtins.int
+    driver: _builtins.str
+    digest: _builtins.str
+    """SHA-256 of the credential's text, as hexadecimal digits"""
+    id: _builtins.str
+    """the identity of the credential, made by a joblet without an enrolment token"""
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def template(self) -> _targets_pb2.Target:
+        """of targets that do not exist: region, labels, capacity"""
+
+    def __init__(
+        self,
+        *,
+        targets: _abc.Iterable[_builtins.str] | None = ...,
+        driver: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        id: _builtins.str = ...,
+        template: _targets_pb2.Target | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["template", b"template"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "driver", b"driver", "id", b"id", "targets", b"targets", "template", b"template"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnrolRequest: _TypeAlias = EnrolRequest  # noqa: Y015
+
+@_typing.final
+class RenewRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """of the next credential's text"""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
+
+@_typing.final
+class Credential(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    ITEM_FIELD_NUMBER: _builtins.int
+    RENEW_AFTER_SECONDS_FIELD_NUMBER: _builtins.int
+    FORMER_SECONDS_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    renew_after_seconds: _builtins.float
+    former_seconds: _builtins.float
+    """how long the former credential stays good"""
+    @_builtins.property
+    def item(self) -> Global___Token: ...
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        item: Global___Token | None = ...,
+        renew_after_seconds: _builtins.float = ...,
+        former_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["former_seconds", b"former_seconds", "item", b"item", "renew_after_seconds", b"renew_after_seconds", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Credential: _TypeAlias = Credential  # noqa: Y015
 
 @_typing.final
 class Binding(_message.Message):

@@ -49,6 +49,21 @@ class AccessStub:
                 request_serializer=controlplane_dot_v1_dot_access__pb2.RevokeTokenRequest.SerializeToString,
                 response_deserializer=controlplane_dot_v1_dot_access__pb2.RevokeTokenResponse.FromString,
                 _registered_method=True)
+        self.CreateEnrolment = channel.unary_unary(
+                '/controlplane.v1.Access/CreateEnrolment',
+                request_serializer=controlplane_dot_v1_dot_access__pb2.CreateEnrolmentRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_access__pb2.CreatedToken.FromString,
+                _registered_method=True)
+        self.Enrol = channel.unary_unary(
+                '/controlplane.v1.Access/Enrol',
+                request_serializer=controlplane_dot_v1_dot_access__pb2.EnrolRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_access__pb2.Credential.FromString,
+                _registered_method=True)
+        self.Renew = channel.unary_unary(
+                '/controlplane.v1.Access/Renew',
+                request_serializer=controlplane_dot_v1_dot_access__pb2.RenewRequest.SerializeToString,
+                response_deserializer=controlplane_dot_v1_dot_access__pb2.Credential.FromString,
+                _registered_method=True)
         self.Grant = channel.unary_unary(
                 '/controlplane.v1.Access/Grant',
                 request_serializer=controlplane_dot_v1_dot_access__pb2.Binding.SerializeToString,
@@ -92,6 +107,24 @@ class AccessServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateEnrolment(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Enrol(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Renew(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,6 +177,21 @@ def add_AccessServicer_to_server(servicer, server):
                     servicer.RevokeToken,
                     request_deserializer=controlplane_dot_v1_dot_access__pb2.RevokeTokenRequest.FromString,
                     response_serializer=controlplane_dot_v1_dot_access__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'CreateEnrolment': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateEnrolment,
+                    request_deserializer=controlplane_dot_v1_dot_access__pb2.CreateEnrolmentRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_access__pb2.CreatedToken.SerializeToString,
+            ),
+            'Enrol': grpc.unary_unary_rpc_method_handler(
+                    servicer.Enrol,
+                    request_deserializer=controlplane_dot_v1_dot_access__pb2.EnrolRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_access__pb2.Credential.SerializeToString,
+            ),
+            'Renew': grpc.unary_unary_rpc_method_handler(
+                    servicer.Renew,
+                    request_deserializer=controlplane_dot_v1_dot_access__pb2.RenewRequest.FromString,
+                    response_serializer=controlplane_dot_v1_dot_access__pb2.Credential.SerializeToString,
             ),
             'Grant': grpc.unary_unary_rpc_method_handler(
                     servicer.Grant,
@@ -252,6 +300,87 @@ class Access:
             '/controlplane.v1.Access/RevokeToken',
             controlplane_dot_v1_dot_access__pb2.RevokeTokenRequest.SerializeToString,
             controlplane_dot_v1_dot_access__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateEnrolment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/controlplane.v1.Access/CreateEnrolment',
+            controlplane_dot_v1_dot_access__pb2.CreateEnrolmentRequest.SerializeToString,
+            controlplane_dot_v1_dot_access__pb2.CreatedToken.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Enrol(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/controlplane.v1.Access/Enrol',
+            controlplane_dot_v1_dot_access__pb2.EnrolRequest.SerializeToString,
+            controlplane_dot_v1_dot_access__pb2.Credential.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Renew(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/controlplane.v1.Access/Renew',
+            controlplane_dot_v1_dot_access__pb2.RenewRequest.SerializeToString,
+            controlplane_dot_v1_dot_access__pb2.Credential.FromString,
             options,
             channel_credentials,
             insecure,

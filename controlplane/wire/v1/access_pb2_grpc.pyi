@@ -34,6 +34,9 @@ class AccessStub:
     CreateToken: _grpc.UnaryUnaryMultiCallable[_access_pb2.CreateTokenRequest, _access_pb2.CreatedToken]
     ListTokens: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListTokensRequest, _access_pb2.ListTokensResponse]
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_access_pb2.RevokeTokenRequest, _access_pb2.RevokeTokenResponse]
+    CreateEnrolment: _grpc.UnaryUnaryMultiCallable[_access_pb2.CreateEnrolmentRequest, _access_pb2.CreatedToken]
+    Enrol: _grpc.UnaryUnaryMultiCallable[_access_pb2.EnrolRequest, _access_pb2.Credential]
+    Renew: _grpc.UnaryUnaryMultiCallable[_access_pb2.RenewRequest, _access_pb2.Credential]
     Grant: _grpc.UnaryUnaryMultiCallable[_access_pb2.Binding, _access_pb2.BindingResponse]
     ListBindings: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListBindingsRequest, _access_pb2.ListBindingsResponse]
     Ungrant: _grpc.UnaryUnaryMultiCallable[_access_pb2.UngrantRequest, _access_pb2.UngrantResponse]
@@ -46,6 +49,9 @@ class AccessAsyncStub(AccessStub):
     CreateToken: _aio.UnaryUnaryMultiCallable[_access_pb2.CreateTokenRequest, _access_pb2.CreatedToken]  # type: ignore[assignment]
     ListTokens: _aio.UnaryUnaryMultiCallable[_access_pb2.ListTokensRequest, _access_pb2.ListTokensResponse]  # type: ignore[assignment]
     RevokeToken: _aio.UnaryUnaryMultiCallable[_access_pb2.RevokeTokenRequest, _access_pb2.RevokeTokenResponse]  # type: ignore[assignment]
+    CreateEnrolment: _aio.UnaryUnaryMultiCallable[_access_pb2.CreateEnrolmentRequest, _access_pb2.CreatedToken]  # type: ignore[assignment]
+    Enrol: _aio.UnaryUnaryMultiCallable[_access_pb2.EnrolRequest, _access_pb2.Credential]  # type: ignore[assignment]
+    Renew: _aio.UnaryUnaryMultiCallable[_access_pb2.RenewRequest, _access_pb2.Credential]  # type: ignore[assignment]
     Grant: _aio.UnaryUnaryMultiCallable[_access_pb2.Binding, _access_pb2.BindingResponse]  # type: ignore[assignment]
     ListBindings: _aio.UnaryUnaryMultiCallable[_access_pb2.ListBindingsRequest, _access_pb2.ListBindingsResponse]  # type: ignore[assignment]
     Ungrant: _aio.UnaryUnaryMultiCallable[_access_pb2.UngrantRequest, _access_pb2.UngrantResponse]  # type: ignore[assignment]
@@ -73,6 +79,27 @@ class AccessServicer(metaclass=_abc_1.ABCMeta):
         request: _access_pb2.RevokeTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_pb2.RevokeTokenResponse, _abc.Awaitable[_access_pb2.RevokeTokenResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CreateEnrolment(
+        self,
+        request: _access_pb2.CreateEnrolmentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.CreatedToken, _abc.Awaitable[_access_pb2.CreatedToken]]: ...
+
+    @_abc_1.abstractmethod
+    def Enrol(
+        self,
+        request: _access_pb2.EnrolRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.Credential, _abc.Awaitable[_access_pb2.Credential]]: ...
+
+    @_abc_1.abstractmethod
+    def Renew(
+        self,
+        request: _access_pb2.RenewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.Credential, _abc.Awaitable[_access_pb2.Credential]]: ...
 
     @_abc_1.abstractmethod
     def Grant(

@@ -1084,6 +1084,7 @@ class Settings(_message.Message):
     MAX_WAITING_ORDERS_FIELD_NUMBER: _builtins.int
     MAX_WAITING_TASKS_FIELD_NUMBER: _builtins.int
     RESTRICTIONS_FIELD_NUMBER: _builtins.int
+    JOBLET_CREDENTIAL_FIELD_NUMBER: _builtins.int
     clean_up: _builtins.float
     target_grace: _builtins.float
     joblet_lease: _builtins.float
@@ -1101,6 +1102,7 @@ class Settings(_message.Message):
     stats_interval: _builtins.float
     max_waiting_orders: _builtins.int
     max_waiting_tasks: _builtins.int
+    joblet_credential: _builtins.float
     @_builtins.property
     def default_requests(self) -> _common_pb2.Quantities: ...
     @_builtins.property
@@ -1137,10 +1139,11 @@ class Settings(_message.Message):
         max_waiting_orders: _builtins.int | None = ...,
         max_waiting_tasks: _builtins.int | None = ...,
         restrictions: _abc.Mapping[_builtins.str, Global___Restriction] | None = ...,
+        joblet_credential: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_max_waiting_orders", b"_max_waiting_orders", "_max_waiting_tasks", b"_max_waiting_tasks", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "max_waiting_orders", b"max_waiting_orders", "max_waiting_tasks", b"max_waiting_tasks", "placement", b"placement", "reservations", b"reservations", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_credential", b"_joblet_credential", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_max_waiting_orders", b"_max_waiting_orders", "_max_waiting_tasks", b"_max_waiting_tasks", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_credential", b"joblet_credential", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "max_waiting_orders", b"max_waiting_orders", "max_waiting_tasks", b"max_waiting_tasks", "placement", b"placement", "reservations", b"reservations", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_max_waiting_orders", b"_max_waiting_orders", "_max_waiting_tasks", b"_max_waiting_tasks", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "max_waiting_orders", b"max_waiting_orders", "max_waiting_tasks", b"max_waiting_tasks", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "restrictions", b"restrictions", "revision", b"revision", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up", "_cycle_budget", b"_cycle_budget", "_drain_timeout", b"_drain_timeout", "_event_ttl", b"_event_ttl", "_failure_memory", b"_failure_memory", "_heartbeat", b"_heartbeat", "_history", b"_history", "_joblet_credential", b"_joblet_credential", "_joblet_lease", b"_joblet_lease", "_kill_grace", b"_kill_grace", "_max_waiting_orders", b"_max_waiting_orders", "_max_waiting_tasks", b"_max_waiting_tasks", "_placement", b"_placement", "_reservations", b"_reservations", "_stats_interval", b"_stats_interval", "_target_grace", b"_target_grace", "_target_suspect", b"_target_suspect", "clean_up", b"clean_up", "cycle_budget", b"cycle_budget", "default_requests", b"default_requests", "drain_timeout", b"drain_timeout", "event_ttl", b"event_ttl", "failure_memory", b"failure_memory", "heartbeat", b"heartbeat", "history", b"history", "joblet_credential", b"joblet_credential", "joblet_lease", b"joblet_lease", "kill_grace", b"kill_grace", "max_waiting_orders", b"max_waiting_orders", "max_waiting_tasks", b"max_waiting_tasks", "placement", b"placement", "quotas", b"quotas", "reservations", b"reservations", "restrictions", b"restrictions", "revision", b"revision", "stats_interval", b"stats_interval", "target_grace", b"target_grace", "target_suspect", b"target_suspect", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_up: _TypeAlias = _typing.Literal["clean_up"]  # noqa: Y015
     _WhichOneofArgType__clean_up: _TypeAlias = _typing.Literal["_clean_up", b"_clean_up"]  # noqa: Y015
@@ -1156,6 +1159,8 @@ class Settings(_message.Message):
     _WhichOneofArgType__heartbeat: _TypeAlias = _typing.Literal["_heartbeat", b"_heartbeat"]  # noqa: Y015
     _WhichOneofReturnType__history: _TypeAlias = _typing.Literal["history"]  # noqa: Y015
     _WhichOneofArgType__history: _TypeAlias = _typing.Literal["_history", b"_history"]  # noqa: Y015
+    _WhichOneofReturnType__joblet_credential: _TypeAlias = _typing.Literal["joblet_credential"]  # noqa: Y015
+    _WhichOneofArgType__joblet_credential: _TypeAlias = _typing.Literal["_joblet_credential", b"_joblet_credential"]  # noqa: Y015
     _WhichOneofReturnType__joblet_lease: _TypeAlias = _typing.Literal["joblet_lease"]  # noqa: Y015
     _WhichOneofArgType__joblet_lease: _TypeAlias = _typing.Literal["_joblet_lease", b"_joblet_lease"]  # noqa: Y015
     _WhichOneofReturnType__kill_grace: _TypeAlias = _typing.Literal["kill_grace"]  # noqa: Y015
@@ -1188,6 +1193,8 @@ class Settings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__heartbeat) -> _WhichOneofReturnType__heartbeat | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__history) -> _WhichOneofReturnType__history | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__joblet_credential) -> _WhichOneofReturnType__joblet_credential | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__joblet_lease) -> _WhichOneofReturnType__joblet_lease | None: ...
     @_typing.overload

@@ -14,7 +14,7 @@ from controlplane.model.errors import Broken, Forbidden
 OWNED = {"Order", "Job", "Packet", "Resource", "Fulfilment", "Event"}
 SHARED = {"Target", "Term", "Cluster"}
 OF_ALL_OWNERS = {"Cycle", "Rule", "ScalePolicy", "Secret", "Settings", "Totals", "Hash"}
-OPERATED = {"Target", "Rule", "ScalePolicy", "Secret", "Settings", "Cluster"}
+OPERATED = {"Target", "Rule", "ScalePolicy", "Secret", "Settings", "Cluster", "Enrolment"}
 OF_ADMINISTRATORS = {"Token", "Binding"}
 OTHER = {"Log", "Subject", "Reflection", ANY_KIND}
 KINDS = sorted(OWNED | SHARED | OF_ALL_OWNERS | OPERATED | OF_ADMINISTRATORS | OTHER)
@@ -32,6 +32,8 @@ def ada(*grants: Grant, targets: tuple[str, ...] = ()) -> Subject:
 
 def is_allowed(grant: Grant, verb: Verb, kind: str, owner: str | None) -> bool:
     """The rules of the design, for ada with one grant. `owner` None: for any owner at all."""
+    if grant.role is Role.ENROLMENT:
+        return verb is Verb.ENROL and kind == "Target"
     if verb in (Verb.ASK, Verb.OPEN):
         return True
     if verb is Verb.READ and kind in SHARED:
@@ -44,6 +46,8 @@ def is_allowed(grant: Grant, verb: Verb, kind: str, owner: str | None) -> bool:
             return kind not in OF_ADMINISTRATORS
         case Role.OPERATOR if verb is Verb.OPERATE:
             return kind in OPERATED
+        case Role.OPERATOR if verb is Verb.ENROL:
+            return kind == "Target"
         case Role.OPERATOR:
             return verb in WRITES and kind in OPERATED | {ANY_KIND}
         case Role.VIEWER if not grant.owner:
@@ -55,7 +59,7 @@ def is_allowed(grant: Grant, verb: Verb, kind: str, owner: str | None) -> bool:
         case Role.SUBMITTER:
             return verb in WRITES and kind in OWNED | {ANY_KIND} and within_bounds
         case Role.JOBLET:
-            return kind == "Target" and verb in (Verb.CONNECT, Verb.CREATE)
+            return kind == "Target" and verb in (Verb.CONNECT, Verb.CREATE, Verb.RENEW)
         case Role.REPLICA:
             return verb is Verb.RELAY or (verb is Verb.OPERATE and kind == "Cluster")
     raise AssertionError(grant)
@@ -70,10 +74,12 @@ def test_a_grant_allows_what_its_rule_says_and_nothing_else(grant: Grant) -> Non
 
 
 def test_a_subject_with_two_grants_may_do_what_either_allows() -> None:
+    """Except with an enrolment token, which only enrols, whatever else its subject may do."""
     for first, second in itertools.combinations(GRANTS, 2):
         subject = ada(first, second)
         for verb, kind, owner in itertools.product(Verb, KINDS, OWNERS):
-            allowed = is_allowed(first, verb, kind, owner) or is_allowed(second, verb, kind, owner)
+            only = next((grant for grant in (first, second) if grant.role is Role.ENROLMENT), None)
+            allowed = any(is_allowed(grant, verb, kind, owner) for grant in ((only,) if only else (first, second)))
             assert (authorisation.refusal(subject, verb, kind, owner) == "") is allowed, (first, second, verb, kind)
 
 
@@ -87,7 +93,13 @@ def test_every_kind_of_the_table_of_rights_is_in_this_table() -> None:
     assert {right.kind for right in RIGHTS.values()} - {"Health"} <= set(KINDS)
 
 
-@pytest.mark.parametrize("verb", [Verb.CONNECT, Verb.CREATE])
+def test_an_enrolment_token_enrols_for_its_own_targets() -> None:
+    subject = ada(Grant(Role.ENROLMENT), targets=("here",))
+    assert authorisation.refusal(subject, Verb.ENROL, "Target", target="here") == ""
+    assert "'there'" in authorisation.refusal(subject, Verb.ENROL, "Target", target="there")
+
+
+@pytest.mark.parametrize("verb", [Verb.CONNECT, Verb.CREATE, Verb.RENEW])
 def test_a_joblet_is_refused_for_a_target_that_its_credential_does_not_name(verb: Verb) -> None:
     joblet = ada(Grant(Role.JOBLET), targets=("here",))
     assert authorisation.refusal(joblet, verb, "Target", target="here") == ""

@@ -123,6 +123,7 @@ async def test_tokens_are_listed_without_their_texts() -> None:
     assert listed["revision"] == 9
     assert set(listed["items"][0]) == {
         "kind", "id", "subject", "roles", "owner", "groups", "targets", "driver", "created", "creator", "expires",
+            "enrolled", "renewed",
     }  # fmt: skip
 
 
