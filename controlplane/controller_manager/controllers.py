@@ -23,6 +23,7 @@ from controlplane.controller_manager.runner import WORKERS, Controller, Runner
 from controlplane.controller_manager.scaling import ScalingController
 from controlplane.controller_manager.strays import Strays
 from controlplane.controller_manager.target_controller import TargetController
+from controlplane.controller_manager.token_clean_up import TokenCleanUp
 from controlplane.controller_manager.unclaiming import Unclaiming
 from controlplane.election.peer_presence import PeerPresence
 from controlplane.quarantine import Quarantine
@@ -70,6 +71,7 @@ async def run(
         Unclaiming(ledgers, writer, clock),
         CleanUp(ledgers, writer, clock, upkeep.archive if upkeep is not None else None, failpoints),
         Recurring(ledgers, writer, clock),
+        TokenCleanUp(ledgers, writer, clock),
         hosting,
     ]
     if upkeep is not None:

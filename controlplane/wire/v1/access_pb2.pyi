@@ -591,7 +591,7 @@ class CanIRequest(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     verb: _builtins.str
-    """read, create, update, delete, operate, connect"""
+    """read, create, update, delete, operate, connect, enrol, renew"""
     kind: _builtins.str
     owner: _builtins.str
     """empty: of any owner"""
