@@ -258,3 +258,16 @@ async def test_a_token_may_be_named_by_an_alias_and_again_by_its_user(tmp_path: 
     code, _, err = await ask(replica, "auth", "whoami", *files)
     assert (code, replica.requests) == (1, [])
     assert err.startswith(f"error: Invalid: token-file: {tmp_path}/neither cannot be read")
+
+
+async def test_an_enrolment_names_the_targets_of_one_joblet_and_ends_within_an_hour() -> None:
+    item = access_pb2.Token(id=ORDER, targets=["sim-0", "sim-1"], driver="simulated", owner="olga", expires=EXPIRES)
+    replica = ScriptedReplica(Access_CreateEnrolment=always(access_pb2.CreatedToken(item=item, token=TEXT)))
+    code, out, err = await ask(replica, "enrol", "sim", "--count", "2", "--driver", "simulated", "-o", "json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {
+        "id": ORDER, "targets": ["sim-0", "sim-1"], "driver": "simulated", "owner": "olga", "expires": EXPIRES,
+        "token": TEXT,
+    }  # fmt: skip
+    asked = replica.requests[0][1]
+    assert (list(asked.targets), asked.driver, asked.expires_seconds) == (["sim-0", "sim-1"], "simulated", 3600)
