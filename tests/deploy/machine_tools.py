@@ -123,6 +123,8 @@ def start(unit: str) -> None:
     service = Service(unit)
     if os.fork() == 0:
         os.setsid()
+        # The service manager's, not that of the step which called it.
+        os.umask(0o022)
         with open(f"/var/log/{service.unit}.log", "ab", buffering=0) as log:
             for descriptor in (1, 2):
                 os.dup2(log.fileno(), descriptor)
