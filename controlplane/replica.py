@@ -12,9 +12,7 @@ import getpass
 import os
 import signal
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -26,9 +24,6 @@ from controlplane.aio.failpoint import Failpoints
 from controlplane.apiserver.api_ports import ApiPorts, Reads, ReplicaIdentity, Writes
 from controlplane.apiserver.commands.group_writer import GroupWriter
 from controlplane.apiserver.edge.grpc_server import Advertised, ApiServer
-from controlplane.apiserver.issuer_keys import IssuerKeys
-from controlplane.apiserver.jwt_tokens import IssuerRules
-from controlplane.apiserver.jwt_verifier import JwtVerifier
 from controlplane.cache.effective_settings import settings_of
 from controlplane.cache.happenings import owned
 from controlplane.cache.ledgers import Ledgers
@@ -36,26 +31,30 @@ from controlplane.cache.reflector import Cache
 from controlplane.cluster_key import read_cluster_key
 from controlplane.controller_manager import controllers, restoring
 from controlplane.controller_manager.archive import Archive
-from controlplane.controller_manager.made_targets import Provider, Providing
+from controlplane.controller_manager.made_targets import Providing
 from controlplane.controller_manager.term_records import TermRecords
 from controlplane.election.election import Election
-from controlplane.election.election_settings import ElectionSettings
 from controlplane.election.held_leadership import Leadership
 from controlplane.election.peer_presence import PeerPresence
 from controlplane.election.pulse_proof import PulseProver
 from controlplane.election.race import cancel
 from controlplane.hosting.host import JobletHost, Launch
-from controlplane.model import address
 from controlplane.model.errors import ControlPlaneError, Deposed, Unavailable
 from controlplane.model.event import Folding, Happening
 from controlplane.model.identity import Mint
 from controlplane.model.leadership import Candidate
 from controlplane.model.outside_hosts import OutsideHosts
-from controlplane.model.scalepolicy import CLUSTER_API
-from controlplane.providers.local import LocalProvider
-from controlplane.providers.webhook import WebhookProvider
 from controlplane.quarantine import Quarantine
 from controlplane.replica_election import ElectionView, LateElection
+from controlplane.replica_parts import (
+    ca_file_of,
+    child_environment,
+    election_settings,
+    folder_of,
+    jwt_verifier,
+    providers_of,
+    tls_source,
+)
 from controlplane.replica_settings import ReplicaSettings, size
 from controlplane.scheduler.cycle import Scheduler
 from controlplane.sealing import read_keys
@@ -66,8 +65,7 @@ from controlplane.store.kv import Store
 from controlplane.store.lease import Renewals
 from controlplane.store.space_watch import SpaceWatch
 from controlplane.survey.standing_survey import Survey
-from controlplane.tls_files import TlsFiles, TlsSource, TlsWatch
-from controlplane.wire.bounded_http import BoundedHttp
+from controlplane.tls_files import TlsSource, TlsWatch
 
 log = structlog.get_logger(__name__)
 
@@ -219,7 +217,7 @@ class Replica:
         command = (*JOBLET, "--driver", "kubernetes", "--hosted", "--endpoints", endpoint, *encrypted)
         with folder_of(self._settings) as folder:
             hosts = OutsideHosts(self._settings.allowed_hosts)
-            launch = Launch(command, _environment(self._settings), folder, self._credential, hosts)
+            launch = Launch(command, child_environment(self._settings), folder, self._credential, hosts)
             record, clock = self._events.record, self._clock
             host = JobletHost(self._cache, self._keyring, incarnation, launch=launch, record=record, clock=clock)
             await self._quarantine.supervise("hosting", "Cluster", "hosted joblets", host.run)
@@ -302,88 +300,6 @@ class Replica:
             log.info("deposed", epoch=leadership.epoch, why=str(deposed.exceptions[0]))
         except* ControlPlaneError as failed:
             log.error("the term failed", epoch=leadership.epoch, errors=[str(error) for error in failed.exceptions])
-
-
-def providers_of(
-    settings: ReplicaSettings, clock: Clock, credential: Callable[[str, str], str] = lambda target, driver: ""
-) -> dict[str, Provider]:
-    """The providers with which a leader makes targets, as far as the settings configure them."""
-    providers: dict[str, Provider] = {}
-    if settings.local_targets:
-        own = settings.grpc_advertise or settings.grpc
-        endpoints = settings.local_endpoints.split(",") if settings.local_endpoints else [own]
-        folder = Path(settings.local_targets).absolute()
-        providers["local"] = LocalProvider(
-            folder, endpoints, _environment(settings), credential, ca_file=ca_file_of(settings)
-        )
-    secret = settings.read_webhook_secret()
-    if secret:
-        providers["webhook"] = WebhookProvider(secret, clock, hosts=OutsideHosts(settings.allowed_hosts))
-    if settings.cluster_api_kubeconfig:
-        # The import takes a second, so replicas without the provider skip the import.
-        from controlplane.providers.cluster_api import ClusterApiProvider, by_file
-
-        providers[CLUSTER_API] = ClusterApiProvider(by_file(settings.cluster_api_kubeconfig), clock)
-    return providers
-
-
-def jwt_verifier(settings: ReplicaSettings, clock: Clock) -> JwtVerifier | None:
-    """The verifier of the issuer's JWTs; None when the settings name no issuer."""
-    if not settings.oidc_issuer:
-        return None
-    rules = IssuerRules(
-        issuer=settings.oidc_issuer,
-        audience=settings.oidc_audience,
-        name_claim=settings.oidc_name_claim,
-        groups_claim=settings.oidc_groups_claim,
-        prefix=settings.oidc_prefix,
-    )
-    http = BoundedHttp(settings.oidc_issuer, settings.oidc_ca_file)
-    return JwtVerifier(rules, IssuerKeys(settings.oidc_issuer, http, clock), clock)
-
-
-def tls_source(settings: ReplicaSettings) -> TlsSource | None:
-    """The replica's certificate; None where it serves plain connections. Invalid for files that cannot be used."""
-    if not settings.tls_cert:
-        return None
-    return TlsSource(TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca))
-
-
-def ca_file_of(settings: ReplicaSettings) -> str:
-    """The CA file for joblets that the replica starts; empty where replicas serve plain connections."""
-    return str(Path(settings.tls_ca).absolute()) if settings.tls_ca else ""
-
-
-def election_settings(settings: ReplicaSettings) -> ElectionSettings:
-    host, port = address.parse(settings.pulse, "pulse")
-    return ElectionSettings(
-        ttl_seconds=settings.ttl,
-        loop_silence_seconds=settings.loop_silence,
-        pulse_silence_seconds=settings.pulse_silence,
-        pulse_beat_seconds=settings.pulse_beat,
-        pulse_answer_seconds=settings.pulse_answer,
-        pulse_host=host,
-        pulse_port=port,
-        pulse_advertise=settings.pulse_advertise,
-    )
-
-
-@contextmanager
-def folder_of(settings: ReplicaSettings) -> Iterator[Path]:
-    """The folder of hosted joblets' files: a folder per replica, since two joblets never share a folder."""
-    if settings.hosting_dir:
-        yield Path(settings.hosting_dir).absolute() / settings.id
-    else:
-        with tempfile.TemporaryDirectory(prefix="controlplane-hosted-", ignore_cleanup_errors=True) as folder:
-            yield Path(folder)
-
-
-def _environment(settings: ReplicaSettings) -> dict[str, str]:
-    """The environment of processes that the replica starts: its own, without the replica's settings and secrets."""
-    secret = settings.webhook_secret.removeprefix("env:")
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith("CONTROLPLANE_") and name != secret
-    }
 
 
 async def run(settings: ReplicaSettings) -> None:

@@ -20,9 +20,10 @@ ALLOWED = frozenset({
 })  # fmt: skip
 _HEAD = """# Licences
 
-The packages that the product needs at run time, in the versions of `requirements/runtime.lock`, with the licences that
-their metadata name. The product itself is under Apache-2.0. Made by `python -m tests.architecture.licences`; a test
-compares the list with what is installed, and refuses a licence that is neither permissive nor the MPL.
+The packages that the product needs at run time, in the versions of `deploy/requirements/runtime.lock`, with the
+licences that their metadata name. The product itself is under Apache-2.0. Made by
+`python -m tests.architecture.licences`; a test compares the list with what is installed, and refuses a licence that is
+neither permissive nor the MPL.
 
 | package | version | licence |
 |---|---|---|

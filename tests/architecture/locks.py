@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from tests.architecture.source import ROOT
 
-FOLDER = ROOT / "requirements"
+FOLDER = ROOT / "deploy" / "requirements"
 NAMES = ("build", "runtime", "dev")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)(?: ; (.*?))?((?: \\\n    --hash=sha256:[0-9a-f]{64})*)$", re.MULTILINE)
 

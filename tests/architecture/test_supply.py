@@ -87,6 +87,8 @@ def test_the_licences_are_listed() -> None:
 
 
 def test_setup_installs_from_the_locks_and_compares_hashes() -> None:
-    command = next(line for line in (ROOT / "scripts" / "setup").read_text().splitlines() if "-r requirements/" in line)
+    command = next(
+        line for line in (ROOT / "scripts" / "setup").read_text().splitlines() if "-r deploy/requirements/" in line
+    )
     assert "--require-hashes" in command
     assert "--no-deps" in command

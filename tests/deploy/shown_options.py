@@ -8,11 +8,6 @@ import typer.main
 
 from controlplane.cli.controlplane import app
 
-# What TLS and users of commands bring: empty this set when the commands have them.
-AWAITED = {
-    *("--tls-ca", "--tls-cert", "--tls-key", "--grpc-advertise", "--http-advertise"),
-    *("--run-as", "--task-dir", "--enrol-file"),
-}
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 

@@ -12,16 +12,12 @@ import pytest
 
 from tests.deploy import guide
 from tests.deploy.rendering import ROOT
-from tests.deploy.shown_options import AWAITED, options_of
 
 _NAMESPACES = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 def _why_not() -> str:
     """The first reason why machines cannot be made here; empty when they can."""
-    lacking = AWAITED - options_of("replica") - options_of("joblet")
-    if lacking:
-        return f"the commands have no {', '.join(sorted(lacking))} yet"
     missing = [
         name for name in ("unshare", "nsenter", "ip", "setpriv", "systemd-sysusers") if shutil.which(name) is None
     ]
