@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from controlplane.standalone.ports import is_free, reserve
+from tests import encryption
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 60.0
@@ -34,12 +35,13 @@ class Etcd:
         self._flags = tuple(flags)
         client, peer = free_ports(2)
         self.name = name
-        self.endpoint = f"http://127.0.0.1:{client}"
+        self.endpoint = f"{encryption.SCHEME}://127.0.0.1:{client}"
         self.peer = f"http://127.0.0.1:{peer}"
         # Where other members reach this one; a test may put a link in between.
         self.advertised_peer = self.peer
         self.cluster = f"{name}={self.peer}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._tls = encryption.etcd_context()
 
     @property
     def data(self) -> Path:
@@ -63,6 +65,7 @@ class Etcd:
             f"--initial-cluster={self.cluster}",
             "--unsafe-no-fsync",
             "--log-level=error",
+            *encryption.etcd_flags(),
             *self._flags,
         ]
         with open(self._folder / "etcd.log", "ab") as log:
@@ -76,7 +79,7 @@ class Etcd:
 
     def _healthy(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.endpoint}/health", timeout=1) as answer:
+            with urllib.request.urlopen(f"{self.endpoint}/health", timeout=1, context=self._tls) as answer:
                 return b'"true"' in answer.read()
         except (urllib.error.URLError, OSError):
             return False
@@ -104,7 +107,7 @@ class Etcd:
         """What it prints; its failure is the test's."""
         done = subprocess.run(
             ["etcdctl", f"--endpoints={self.endpoint}", *arguments],
-            env={**os.environ, "ETCDCTL_API": "3"},
+            env={**os.environ, "ETCDCTL_API": "3", **encryption.etcdctl_environment()},
             capture_output=True,
             text=True,
             timeout=60,

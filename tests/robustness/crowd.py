@@ -17,6 +17,7 @@ from controlplane.client import Client
 from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import Conflict, LimitExceeded, OutcomeUnknown, Refused, Unavailable
 from controlplane.wire.v1 import cluster_pb2, orders_pb2, resources_pb2
+from tests import encryption
 from tests.credentials import TOKEN
 from tests.robustness.load import an_order, hang_up
 
@@ -146,7 +147,7 @@ class Crowd:
         self, endpoints: Sequence[str], errands: Callable[[int], Errand], finals: Callable[[set[str]], int]
     ) -> None:
         turns = [tuple(endpoints[at:]) + tuple(endpoints[:at]) for at in range(len(endpoints))]
-        self._clients = [Client(turn, token=TOKEN, timeouts=_PATIENCE) for turn in turns]
+        self._clients = [Client(turn, token=TOKEN, ca_file=encryption.ca_file(), timeouts=_PATIENCE) for turn in turns]
         self._errand = errands
         self._finals = finals
         self._loop = asyncio.get_running_loop()

@@ -14,6 +14,7 @@ from controlplane.client import Client
 from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import LimitExceeded, OutcomeUnknown, Unavailable
 from controlplane.wire.v1 import orders_pb2
+from tests import encryption
 from tests.credentials import TOKEN
 from tests.robustness.load import Rates, an_order
 from tests.robustness.patience import PATIENCE_SECONDS
@@ -29,7 +30,7 @@ _LOOK_SECONDS = 0.25
 class Flood:
     def __init__(self, endpoints: Sequence[str]) -> None:
         turns = [tuple(endpoints[at:]) + tuple(endpoints[:at]) for at in range(len(endpoints))]
-        self._clients = [Client(turn, token=TOKEN, timeouts=_PATIENCE) for turn in turns]
+        self._clients = [Client(turn, token=TOKEN, ca_file=encryption.ca_file(), timeouts=_PATIENCE) for turn in turns]
         self._tasks: set[asyncio.Task[None]] = set()
         self._offering: asyncio.Task[None] | None = None
         self._turn = 0

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+from tests import encryption
 from tests.etcd import free_ports
 
 _CHUNK = 65536
@@ -129,7 +130,7 @@ class Link:
 
     @property
     def url(self) -> str:
-        return f"http://{self.address}"
+        return f"{encryption.SCHEME}://{self.address}"
 
     def listen(self) -> None:
         """Also after `refuse`, at the same address."""

@@ -16,6 +16,7 @@ from controlplane.client import Client
 from controlplane.client.caller import CallTimeouts
 from controlplane.model.errors import LimitExceeded, OutcomeUnknown, Unavailable
 from controlplane.wire.v1 import common_pb2, jobs_pb2, orders_pb2, packets_pb2
+from tests import encryption
 from tests.credentials import TOKEN
 from tests.robustness.patience import PATIENCE_SECONDS
 from tests.robustness.world import UNIQUE
@@ -53,7 +54,7 @@ class Load:
 
     def __init__(self, endpoints: Sequence[str], rate: float = OFFERED, make: Make | None = None) -> None:
         turns = [tuple(endpoints[at:]) + tuple(endpoints[:at]) for at in range(len(endpoints))]
-        self._clients = [Client(turn, token=TOKEN, timeouts=_PATIENCE) for turn in turns]
+        self._clients = [Client(turn, token=TOKEN, ca_file=encryption.ca_file(), timeouts=_PATIENCE) for turn in turns]
         self._rate = rate
         self._make = make or a_mixed_order
         self._loop = asyncio.get_running_loop()

@@ -22,6 +22,7 @@ from controlplane.verify import history, joblet_records, p8_cache
 from controlplane.verify.checks import Checks
 from controlplane.verify.gathering import history_reader
 from controlplane.verify.promise_verdicts import PromiseVerdict
+from tests import encryption
 from tests.credentials import TOKEN
 from tests.robustness.load import Load
 from tests.robustness.parts import Replica
@@ -144,7 +145,7 @@ async def compare_caches(world: World) -> list[PromiseVerdict]:
 async def cache_catches_up(world: World, replica: Replica, *, within: float) -> None:
     """The replica's cache contains what is in etcd now within that time, and is right."""
     head = await world.witness.store.revision()
-    async with Client([replica.grpc], token=TOKEN) as client, asyncio.timeout(within):
+    async with Client([replica.grpc], token=TOKEN, ca_file=encryption.ca_file()) as client, asyncio.timeout(within):
         while await _revision(client) < head:
             await asyncio.sleep(0.05)
     told = await _told(world, replica)
@@ -163,7 +164,7 @@ async def _revision(client: Client) -> int:
 
 async def _told(world: World, replica: Replica) -> p8_cache.CacheAnswer:
     name = replica.name
-    async with Client([replica.grpc], token=TOKEN, timeouts=_PATIENT) as client:
+    async with Client([replica.grpc], token=TOKEN, ca_file=encryption.ca_file(), timeouts=_PATIENT) as client:
         try:
             told = await client.cluster.hash()
         except (Unavailable, OutcomeUnknown) as error:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from controlplane.client import Client
+from tests import encryption
 from tests.credentials import TOKEN
 from tests.fault_reports import Tell
 from tests.robustness import promises
@@ -26,7 +27,7 @@ PLAN = Plan(ttl=10, flags={name: ["--pulse-silence", "1.0"] for name in names(3)
 
 
 async def submit_through(replica: Replica) -> None:
-    async with Client([replica.grpc], token=TOKEN) as client:
+    async with Client([replica.grpc], token=TOKEN, ca_file=encryption.ca_file()) as client:
         await client.orders.submit(an_order(client.mint.make()))
 
 

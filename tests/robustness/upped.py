@@ -18,6 +18,7 @@ from controlplane.model.target import Live
 from controlplane.replica_settings import DEFAULT_TTL
 from controlplane.store import codec, keys
 from controlplane.wire.v1 import cluster_pb2, resources_pb2
+from tests import encryption
 from tests.credentials import TOKEN, leave_token
 from tests.robustness.parts import ROOT, Joblet, Replica
 from tests.robustness.patience import PATIENCE_SECONDS
@@ -89,7 +90,7 @@ class Upped(World):
     def client(self) -> Client:
         if self._client is None:
             timeouts = CallTimeouts(attempt_seconds=5.0, total_seconds=PATIENCE_SECONDS)
-            self._client = Client(self._endpoints, token=TOKEN, timeouts=timeouts)
+            self._client = Client(self._endpoints, token=TOKEN, ca_file=encryption.ca_file(), timeouts=timeouts)
         return self._client
 
     async def restart_joblets(self, targets: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from tests import encryption
 from tests.credentials import TOKEN
 from tests.robustness.world import World
 
@@ -20,10 +21,11 @@ async def verify(world: World, acknowledged: Iterable[str] = ()) -> tuple[int, d
     """The exit code, and the verdict on each promise by its name."""
     record = world.folder / "acknowledged.jsonl"
     record.write_text("".join(json.dumps({"id": order}) + "\n" for order in sorted(acknowledged)))
-    arguments = ("--etcd", world.etcd.endpoint, "--endpoints", ",".join(world.endpoints), "--record", str(record))
+    places = ("--etcd", world.etcd.endpoint, "--endpoints", ",".join(world.endpoints), "--record", str(record))
+    arguments = (*places, *encryption.etcd_client_flags())
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "controlplane.cli.cpctl", "verify", *arguments, "-o", "json"),
-        env={**os.environ, "CONTROLPLANE_TOKEN": TOKEN},
+        env={**os.environ, "CONTROLPLANE_TOKEN": TOKEN, "CONTROLPLANE_CA_FILE": encryption.ca_file()},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -20,10 +20,10 @@ from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import OrderStatus
 from controlplane.model.target import TargetStatus
 from controlplane.store import codec, keys
-from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.transaction import Value
 from controlplane.store.watch import Change, watch
+from tests import encryption
 from tests.robustness.patience import PATIENCE_SECONDS
 
 # What the witness reads itself; everything else is for the checks.
@@ -47,7 +47,7 @@ class Seen:
 
 class Witness:
     def __init__(self, endpoint: str) -> None:
-        self.store = Store(EtcdOptions(tuple(endpoint.split(","))), SystemClock())
+        self.store = Store(encryption.etcd_options(endpoint), SystemClock())
         self.changes: list[Change] = []
         # When each of them was seen.
         self.moments: list[float] = []

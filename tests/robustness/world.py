@@ -15,6 +15,7 @@ from pathlib import Path
 from controlplane.client import Client
 from controlplane.client.caller import CallTimeouts
 from controlplane.wire.v1 import cluster_pb2, resources_pb2
+from tests import encryption
 from tests.credentials import TOKEN, cluster_key, record_token
 from tests.etcd import Etcd, free_ports, running_etcd
 from tests.robustness.parts import ROOT, Joblet, Replica
@@ -79,7 +80,7 @@ class World:
         """Replicas of an older version know no keys and ask nobody for credentials, so that beside them none may."""
         if name in self.plan.roots:
             return []
-        key = ["--cluster-key-file", str(self.cluster_key)]
+        key = ["--cluster-key-file", str(self.cluster_key), *encryption.replica_flags()]
         return [*key, "--insecure"] if self.plan.insecure or self.plan.roots else key
 
     @property
@@ -91,7 +92,7 @@ class World:
         """For what the test itself asks and tells; leaves a silent replica after a second."""
         if self._client is None:
             timeouts = CallTimeouts(attempt_seconds=2.0, total_seconds=PATIENCE_SECONDS)
-            self._client = Client(self.endpoints, token=TOKEN, timeouts=timeouts)
+            self._client = Client(self.endpoints, token=TOKEN, ca_file=encryption.ca_file(), timeouts=timeouts)
         return self._client
 
     @property
@@ -117,7 +118,7 @@ class World:
             target,
             self.folder / "joblets",
             endpoints=endpoints or self.endpoints,
-            flags=flags,
+            flags=[*flags, *encryption.joblet_flags()],
             environment=self.plan.own_environment.get(target),
             root=self.plan.roots.get(target, ROOT),
         )
