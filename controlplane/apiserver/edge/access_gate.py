@@ -215,8 +215,12 @@ class _OpenStream:
         except Unauthenticated as error:
             self.over.set_result(error)
             return
-        # A renewed credential ends sooner, which changes no rights.
-        if replace(subject, expires="") != replace(self._subject, expires=""):
+        # A renewed credential ends sooner, which changes no rights. A later end means that the end with which the
+        # stream began has come: of a JWT, calls are taken a little longer.
+        if (
+            replace(subject, expires="") != replace(self._subject, expires="")
+            or subject.expires > self._subject.expires
+        ):
             self.over.set_result(Unavailable(f"the rights of {self._subject.name!r} changed; connect again"))
         elif subject.expires:
             left = max(self._book.seconds_left(subject), _LEAST_LOOK_SECONDS)
