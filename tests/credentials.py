@@ -49,14 +49,14 @@ def cluster_key(folder: Path) -> Path:
     return path
 
 
-def token_channel(endpoint: str) -> grpc.aio.Channel:
+def token_channel(endpoint: str, ca_file: str = "") -> grpc.aio.Channel:
     """A channel whose stubs send TOKEN with every call."""
-    return cast(grpc.aio.Channel, _TokenChannel(endpoint))
+    return cast(grpc.aio.Channel, _TokenChannel(transport.opener_for(ca_file).open(endpoint)))
 
 
 class _TokenChannel:
-    def __init__(self, endpoint: str) -> None:
-        self._channel = grpc.aio.insecure_channel(endpoint)
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
 
     def __getattr__(self, kind: str) -> Any:
         """unary_unary and its like, as generated stubs ask for them."""

@@ -12,7 +12,6 @@ from typing import Any
 from controlplane.aio.clock import SystemClock
 from controlplane.model.leadership import Candidate
 from controlplane.store import codec, keys, transaction
-from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.watch import watch
 from tests.benchmarks.rows import Row, quantile
@@ -71,7 +70,7 @@ async def _all_stand(store: Store, here: Stage, replicas: int) -> None:
 
 
 async def _kills(here: Stage, how: Callable[[int], Any], count: int) -> tuple[float, list[float]]:
-    store = Store(EtcdOptions((here.etcd(),)), SystemClock())
+    store = Store(here.etcd_options(), SystemClock())
     bare = await _bare(store)
     taken = []
     for _ in range(count):

@@ -22,7 +22,6 @@ from controlplane.aio.clock import SystemClock
 from controlplane.model.lifecycle import FINAL_ORDER
 from controlplane.model.order import OrderStatus
 from controlplane.store import codec, keys, transaction
-from controlplane.store.channel import EtcdOptions
 from controlplane.store.kv import Store
 from controlplane.store.watch import watch
 from controlplane.wire.v1 import cluster_pb2, cluster_pb2_grpc, orders_pb2, orders_pb2_grpc
@@ -30,7 +29,6 @@ from tests.benchmarks.busy import Meter
 from tests.benchmarks.offering import order
 from tests.benchmarks.rows import Row
 from tests.benchmarks.stage import Stage, stage
-from tests.credentials import token_channel
 
 _OVERLOAD_SECONDS = float(os.environ.get("BENCH_FLOW_SECONDS", "60"))
 _CONFIRM_SECONDS = min(30.0, _OVERLOAD_SECONDS)
@@ -79,10 +77,10 @@ class Flow:
     def __init__(self, here: Stage, joblet: int) -> None:
         self._here = here
         self._joblet = joblet
-        self._channels = [token_channel(endpoint) for endpoint in here.endpoints()]
+        self._channels = [here.channel(endpoint) for endpoint in here.endpoints()]
         self._calls: set[asyncio.Task[None]] = set()
         self._turn = 0
-        self.store = Store(EtcdOptions((here.etcd(),)), SystemClock())
+        self.store = Store(here.etcd_options(), SystemClock())
         self.counted = Counted()
 
     async def count(self, from_revision: int) -> None:
@@ -176,9 +174,9 @@ async def limit(flow: Flow) -> Window:
     return seen
 
 
-def writes_of(etcd: str) -> float:
+def writes_of(here: Stage) -> float:
     """Keys put and deleted since etcd started, as etcd itself counts them."""
-    with urllib.request.urlopen(f"{etcd}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{here.etcd()}/metrics", timeout=10, context=here.etcd_context()) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.split()[1]) for line in lines if line.split()[0] in _COUNTERS)
 
@@ -214,9 +212,9 @@ async def _measure(here: Stage, joblet: int) -> tuple[float, Counted, Window, Wi
 
 def run() -> list[Row]:
     with stage(targets=0) as here, here.simulated(count=10, capacity="cpu=200", duration="50ms") as joblet:
-        before = writes_of(here.etcd())
+        before = writes_of(here)
         bare, counted, most, over = asyncio.run(_measure(here, joblet))
-        writes = (writes_of(here.etcd()) - before - _BARE_PUTS) / max(counted.taken, 1)
+        writes = (writes_of(here) - before - _BARE_PUTS) / max(counted.taken, 1)
     rate, bare_rate = most.finished, bare / max(writes, 1)
     lost = counted.taken - counted.succeeded
     kept = over.finished / max(rate, 1)

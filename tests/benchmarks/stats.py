@@ -57,10 +57,10 @@ async def _measure(here: Stage) -> tuple[float, float, float]:
         await asyncio.sleep(20)
         leader = (await client.cluster.leader()).id
         pid = next(replica["pid"] for replica in here.up_json()["replicas"] if replica["id"] == leader)
-        written, used, started = writes_of(here.etcd()), _cpu_seconds(pid), time.perf_counter()
+        written, used, started = writes_of(here), _cpu_seconds(pid), time.perf_counter()
         await asyncio.sleep(_SECONDS)
         passed = time.perf_counter() - started
-        written, used = writes_of(here.etcd()) - written, _cpu_seconds(pid) - used
+        written, used = writes_of(here) - written, _cpu_seconds(pid) - used
     await store.close()
     return settled, written / passed, used / passed
 
