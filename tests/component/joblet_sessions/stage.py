@@ -90,8 +90,9 @@ class Api:
         await self.cache.reached(1, PATIENCE_SECONDS)
 
     async def fall_behind(self) -> None:
-        """From now on its cache hears of nothing."""
+        """From now on its cache hears of nothing; it has heard of the sessions before, for which their streams wait."""
         assert self._following is not None
+        await self.cache.reached(await self.store.revision(), PATIENCE_SECONDS)
         self._following.cancel()
         await asyncio.gather(self._following, return_exceptions=True)
 
