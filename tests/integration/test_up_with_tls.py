@@ -96,4 +96,4 @@ def test_a_folder_without_tls_says_so_and_stays_so(folder: Folder) -> None:
     refused = up(folder, "--tls")
     assert refused.returncode == 1
     assert "was begun without TLS" in refused.stderr
-    assert folder.alive() == []
+    eventually(lambda: folder.alive() == [])

@@ -38,7 +38,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
 def installed(wheel: Path, tmp_path: Path) -> Iterator[Path]:
     """The folder of the programs of an environment with the locked packages and the wheel, and nothing else."""
     python = environments.make(tmp_path / "environment")
-    lock = ROOT / "requirements" / "runtime.lock"
+    lock = ROOT / "deploy" / "requirements" / "runtime.lock"
     environments.pip("install", "--no-deps", "--no-compile", "--require-hashes", "-r", lock, python=python)
     environments.pip("install", "--no-deps", "--no-compile", "--no-index", wheel, python=python)
     yield python.parent
