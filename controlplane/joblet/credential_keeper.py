@@ -119,7 +119,10 @@ class CredentialKeeper:
                 return
             try:
                 known = await self._renewed_with(self._stored.next_token, digest)
+            except IllegalTransition:
+                known = None
             except ControlPlaneError:
+                await self._clock.sleep(retries.failed())
                 continue
             await self._after_refusal(refusal, known)
             return

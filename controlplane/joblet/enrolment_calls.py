@@ -25,7 +25,8 @@ _ANOTHER_MAY_DO = (Unavailable, OutcomeUnknown, Conflict, LimitExceeded)
 
 
 class EnrolmentCalls:
-    """Raises Unavailable when no replica answered, and the error of the first replica that refused.
+    """Raises Unavailable when no replica answered, the error of the first replica that refused, and IllegalTransition
+    when the replicas that answered are all of a version without enrolment.
 
     Each call is safe to repeat: it names the digest of a text that the joblet made.
     """
@@ -48,19 +49,19 @@ class EnrolmentCalls:
     ) -> access_pb2.Credential:
         endpoints = self._channels.endpoints
         last: ControlPlaneError = Unavailable("no replica was asked")
+        too_old = False
         for _ in endpoints:
             channel = self._channels.channel(endpoints[self._first % len(endpoints)], 0)
             try:
                 return await call(access_pb2_grpc.AccessStub(channel))
             except grpc.aio.AioRpcError as error:
-                last = _reason(error)
-                if not isinstance(last, _ANOTHER_MAY_DO):
-                    raise last from None
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    too_old = True
+                else:
+                    last = status_codes.from_rpc(error)
+                    if not isinstance(last, _ANOTHER_MAY_DO):
+                        raise last from None
             self._first += 1
+        if too_old:
+            raise IllegalTransition("the replicas are of a version that enrols no joblets")
         raise Unavailable(str(last))
-
-
-def _reason(error: grpc.aio.AioRpcError) -> ControlPlaneError:
-    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return IllegalTransition("the replica is of a version that enrols no joblets")
-    return status_codes.from_rpc(error)

@@ -7,7 +7,9 @@ import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import grpc
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -20,7 +22,7 @@ from controlplane.joblet.replica_channels import ReplicaChannels
 from controlplane.joblet.shown_credential import ShownCredential
 from controlplane.model.access import FormerToken, token_digest
 from controlplane.model.credential import StoredCredential
-from controlplane.model.errors import Invalid, Unauthenticated
+from controlplane.model.errors import IllegalTransition, Invalid, Unauthenticated
 from controlplane.model.settings import Settings
 from controlplane.store import keys
 from controlplane.wire import transport
@@ -43,10 +45,12 @@ async def plane(emptied: Etcd) -> AsyncIterator[Plane]:
 class Joblet:
     """The part of a joblet that keeps its credential."""
 
-    def __init__(self, plane: Plane, folder: Path, token: str = "", *, one_time: bool = True) -> None:
+    def __init__(
+        self, plane: Plane, folder: Path, token: str = "", *, one_time: bool = True, endpoints: tuple[str, ...] = ()
+    ) -> None:
         self.shown = ShownCredential(None)
         self.file = CredentialFile(str(folder))
-        self._channels = ReplicaChannels((DEAD, plane.api.address), 1, self.shown)
+        self._channels = ReplicaChannels(endpoints or (DEAD, plane.api.address), 1, self.shown)
         self.keeper = CredentialKeeper(
             Enrolment((TARGET,), "process", targets_pb2.Target(), token, one_time),
             self.file,
@@ -70,7 +74,7 @@ class Joblet:
             yield task
         finally:
             task.cancel()
-            with suppress(asyncio.CancelledError, Unauthenticated):
+            with suppress(asyncio.CancelledError, Unauthenticated, IllegalTransition):
                 await task
             await self._channels.close()
 
@@ -97,6 +101,53 @@ async def test_a_joblet_enrols_through_the_replica_that_lives_and_keeps_its_cred
     async with later.running():
         assert await later.is_shown() == text
     assert await plane.api.store.revision() == before
+
+
+@asynccontextmanager
+async def an_old_replica() -> AsyncIterator[tuple[str, list[str]]]:
+    """The address of a replica without the service, and the methods that it was asked for."""
+    asked: list[str] = []
+
+    class Unknown(grpc.GenericRpcHandler):
+        def service(self, handler_call_details: Any) -> None:
+            asked.append(handler_call_details.method)
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Unknown(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}", asked
+    finally:
+        await server.stop(0)
+
+
+async def test_beside_a_replica_of_an_older_version_another_one_enrols(plane: Plane, tmp_path: Path) -> None:
+    made = await an_enrolment(plane)
+    async with an_old_replica() as (old, _):
+        joblet = Joblet(plane, tmp_path, made.token, endpoints=(old, plane.api.address))
+        async with joblet.running():
+            assert await is_known(plane, await joblet.is_shown())
+
+
+async def test_where_all_replicas_are_older_a_token_is_shown_as_it_is_and_asked_for_once(
+    plane: Plane, tmp_path: Path
+) -> None:
+    async with an_old_replica() as (old, asked):
+        joblet = Joblet(plane, tmp_path, "cp_of_a_person", one_time=False, endpoints=(old, DEAD))
+        async with joblet.running():
+            assert await joblet.is_shown() == "cp_of_a_person"
+            await asyncio.sleep(0.3)
+    assert sorted(method.rpartition("/")[2] for method in asked) == ["Enrol", "Renew"]
+
+
+async def test_where_all_replicas_are_older_a_one_time_token_is_refused(plane: Plane, tmp_path: Path) -> None:
+    async with an_old_replica() as (old, _):
+        joblet = Joblet(plane, tmp_path, a_text("e"), endpoints=(old,))
+        async with joblet.running() as task:
+            with pytest.raises(IllegalTransition, match="enrols no joblets"):
+                async with asyncio.timeout(10):
+                    await asyncio.shield(task)
 
 
 async def test_an_enrolment_whose_answer_was_lost_is_found_again_also_when_the_token_has_ended(

@@ -47,7 +47,8 @@ def check_room(writes: Writes) -> None:
     space = writes.space.now
     if space is not None and space.level is Level.FULL:
         # Without the number of bytes, which tells of the work of all owners.
+        state = "out of space" if space.alarm else "short of space"
         raise LimitExceeded(
-            "nothing new is taken while etcd is short of space: the settings `clean_up` and `history` say what is "
+            f"nothing new is taken while etcd is {state}: the settings `clean_up` and `history` say what is "
             "kept, and `cpctl status` tells operators what helps"
         )
